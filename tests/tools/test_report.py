@@ -5,6 +5,7 @@ Arguments: the program, the source tree. Chromium opens the pages; without it th
 installs it). Pictures of the pages stay in the folder report-pages beside the program. No test looks at colours.
 """
 
+import functools
 import html
 import html.parser
 import json
@@ -22,7 +23,8 @@ ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 OK, FAILED, USAGE, INFEASIBLE, MISMATCH, MISSING = range(6)
 PICTURES = PROGRAM.parent / "report-pages"
 BROWSER = shutil.which("chromium")
-SCENARIOS = ("quickstart", "h2-four-types-1024", "mixed-fleet")
+SANITIZED = "MOTLEY_SANITIZED" in os.environ
+SCENARIOS = ("quickstart",) if SANITIZED else ("quickstart", "h2-four-types-1024", "mixed-fleet")
 TITLES = ("The step in time", "Where the step goes", "Memory of a chip, by stage", "What moves between chips",
           "Kernels beside the chip's peaks", "What would make the step shorter", "Where the figures come from")
 HEADLINES = ("Step", "At best", "Tokens", "MFU", "A billion tokens", "Fullest chip", "Chips")
@@ -33,6 +35,12 @@ def motley(*words):
                           stdin=subprocess.DEVNULL, timeout=600, check=False)
 
 
+@functools.lru_cache
+def side_of(scenario):
+    """The scenario's part of the page, as data, without trials of other scenarios."""
+    return json.loads(motley("report", scenario, "--json", "--no-parts", "--no-changes").stdout)["scenarios"][0]
+
+
 def simulated(scenario, *words):
     answer = motley("simulate", scenario, "--json", *words)
     assert answer.returncode == OK, answer.stderr
@@ -40,9 +48,10 @@ def simulated(scenario, *words):
 
 
 HAS_PLOTS = motley("doctor", "--need", "D3").returncode == OK
-need_plots = unittest.skipUnless(HAS_PLOTS, "this build has no D3: libjs-d3 was not installed")
-need_browser = unittest.skipUnless(BROWSER and HAS_PLOTS, "chromium is not here; tools/test --all installs it"
-                                   if HAS_PLOTS else "this build has no D3: libjs-d3 was not installed")
+NO_PLOTS = "this build has no D3: libjs-d3 was not installed"
+NO_BROWSER = "chromium is not here (tools/test --all installs it), or sanitizers slow this program down"
+need_plots = unittest.skipUnless(HAS_PLOTS, NO_PLOTS)
+need_browser = unittest.skipUnless(BROWSER and HAS_PLOTS and not SANITIZED, NO_BROWSER if HAS_PLOTS else NO_PLOTS)
 
 
 class Tags(html.parser.HTMLParser):
@@ -139,7 +148,7 @@ class Report(unittest.TestCase):
 
     def test_the_timeline_has_the_computes_of_each_stage_in_the_step(self):
         for scenario in SCENARIOS:
-            side = json.loads(motley("report", scenario, "--json", "--no-parts", "--no-changes").stdout)["scenarios"][0]
+            side = side_of(scenario)
             timeline, report = side["timeline"], side["simulate"]
             self.assertEqual([row["stage"] for row in report["breakdown"]], [row["stage"] for row in timeline["rows"]])
             self.assertEqual(report["iteration_s"], timeline["step_s"])
@@ -158,7 +167,7 @@ class Report(unittest.TestCase):
 
     def test_no_kernel_is_above_the_peaks_of_its_chip(self):
         for scenario in SCENARIOS:
-            side = json.loads(motley("report", scenario, "--json", "--no-parts", "--no-changes").stdout)["scenarios"][0]
+            side = side_of(scenario)
             for roof in side["rooflines"]:
                 peak = max(each["flops"] for each in roof["peaks"])
                 for kernel in roof["kernels"]:
@@ -168,7 +177,7 @@ class Report(unittest.TestCase):
 
     def test_every_figure_of_a_chip_has_its_source(self):
         for scenario in SCENARIOS:
-            side = json.loads(motley("report", scenario, "--json", "--no-parts", "--no-changes").stdout)["scenarios"][0]
+            side = side_of(scenario)
             chips = {row["chip"] for row in side["simulate"]["breakdown"]}
             figures = [figure for figure in side["figures"] if figure["part"] in chips]
             self.assertEqual(chips, {figure["part"] for figure in figures})

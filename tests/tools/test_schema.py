@@ -6,6 +6,7 @@ Arguments: the program, the source tree. Needs python3-jsonschema and python3-ya
 
 import copy
 import json
+import os
 import pathlib
 import random
 import re
@@ -159,12 +160,13 @@ class Schema(unittest.TestCase):
         return changed, f"{way} {'/'.join(map(str, path))}"
 
     def test_changed_files_are_judged_alike(self):
+        most = 12 if "MOTLEY_SANITIZED" in os.environ else 70  # of each kind
         dice = random.Random(20261127)
         counts = {"taken": 0, "refused": 0}
         for kind in ("scenario", "cluster", "chip"):
             files = [file for file in self.shipped(kind) if "100k" not in file.name and "16384" not in file.name]
             tried = 0
-            while tried < 100:
+            while tried < most:
                 file = dice.choice(files)
                 document = load(file.read_text())
                 changed, how = self.change(dice, document)
@@ -181,8 +183,8 @@ class Schema(unittest.TestCase):
                             words in refusal for words in NEEDED_NOW_AND_THEN):
                         self.assertFalse(valid)
                         counts["refused"] += 1
-        self.assertGreater(counts["refused"], 100, counts)
-        self.assertGreater(counts["taken"], 10, counts)
+        self.assertGreater(counts["refused"], most, counts)
+        self.assertGreater(counts["taken"], most // 10, counts)
 
 
 # What refusals of a file's form say.
