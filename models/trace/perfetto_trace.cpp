@@ -18,7 +18,7 @@ namespace motley {
 void require_trace_form(const std::string& path, const std::string& version) {
   if (form_of_trace(path) == TraceForm::perfetto && version.empty())
     throw Refusal(
-        Exit::missing, "no-protobuf", {.file = path},
+        Exit::missing, "missing-part", {.file = path},
         "this program was built without protobuf, which writes Perfetto's form of a trace",
         "install libprotobuf-dev and protobuf-compiler and build again; or name the file NAME.json, "
         "which Perfetto opens, too");

@@ -25,7 +25,7 @@ inline constexpr const char* kTraceHelp =
 
 // The version of libprotobuf; empty: this program was built without.
 std::string protobuf_version();
-// Throws Refusal("no-protobuf") if the path names a form that this program cannot write. `version` is
+// Throws Refusal("missing-part") if the path names a form that this program cannot write. `version` is
 // protobuf_version().
 void require_trace_form(const std::string& path, const std::string& version);
 
