@@ -5,7 +5,10 @@ Arguments: the program, the source tree. The importers are those of viewer_impor
 """
 
 import collections
+import csv
 import gzip
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -15,12 +18,14 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 import viewer_imports as viewer
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 OK, USAGE = 0, 2
+SVG = "{http://www.w3.org/2000/svg}"
 APART_NS = 6.5  # an instant of a view from its second, see models/trace/trace_view.hpp
 SANITIZED = "MOTLEY_SANITIZED" in os.environ
 
@@ -310,6 +315,68 @@ class WhatIsLeftOut(Commands):
         self.assertEqual("kernels of computes", self.head(path)["left_out"])
         self.right(*large, "--trace-kernels")
         self.assertNotIn("left_out", self.head(path))
+
+
+class Pictures(Commands):
+    def timeline(self, *arguments):
+        out = self.folder / "picture.svg"
+        answer = subprocess.run([sys.executable, ROOT / "tools/timeline", arguments[0], out, *map(str, arguments[1:])],
+                                capture_output=True, text=True)
+        self.assertEqual((0, ""), (answer.returncode, answer.stderr))
+        return xml.etree.ElementTree.parse(out).getroot()
+
+    @staticmethod
+    def bars(picture):
+        """(name, milliseconds, x, width) of each bar."""
+        for each in picture.iter(f"{SVG}rect"):
+            title = each.find(f"{SVG}title")
+            if title is not None:
+                name, length = re.fullmatch(r"(.*): ([0-9.]+) ms", title.text).groups()
+                yield name, float(length), float(each.get("x")), float(each.get("width"))
+
+    def test_bars_of_a_timeline_are_as_wide_as_their_time_however_many_there_are(self):
+        for job in ("interleaved", "plain"):
+            path = self.trace("run.json.gz", job)
+            imported = viewer.read_chrome(path)
+            drawn = [each for each, parent in zip(imported.slices, imported.parents)
+                     if parent is None and (each.track == "compute" or each.category == "collective")]
+            picture = self.timeline(path)
+            bars = list(self.bars(picture))
+            self.assertEqual(collections.Counter(each.name for each in drawn), collections.Counter(b[0] for b in bars))
+            span = max(each.end for each in drawn) / 1e6
+            for name, length, _, width in bars:
+                self.assertLess(abs(length / span * 884 - width), 0.85, name)  # the gap, or the least width
+            self.assertFalse([each for each in picture.iter(f"{SVG}rect") if each.get("stroke")])
+            # Two bars of one row never cover each other by more than the least width.
+            for one, other in zip(bars, bars[1:]):
+                if one[2] < other[2]:
+                    self.assertLess(one[2] + one[3] - other[2], 0.31, (one, other))
+
+    def test_a_part_of_a_step_has_wider_bars_and_more_numbers(self):
+        path = self.trace("run.json", "interleaved")
+        whole, part = self.timeline(path), self.timeline(path, "A part", "--from", 100, "--to", 200)
+        self.assertEqual("A part", part.find(f"{SVG}title").text)
+        self.assertLess(len(list(self.bars(part))), len(list(self.bars(whole))))
+        self.assertGreater(max(bar[3] for bar in self.bars(part)), 3 * max(bar[3] for bar in self.bars(whole)))
+        labels = [each.text for each in part.iter(f"{SVG}text")]
+        self.assertIn("100 ms", labels)
+        self.assertIn("200 ms", labels)
+
+    def test_the_picture_of_accuracy_is_that_of_its_table(self):
+        loader = importlib.machinery.SourceFileLoader("accuracy", str(ROOT / "tools/accuracy"))
+        accuracy = importlib.util.module_from_spec(importlib.util.spec_from_loader("accuracy", loader))
+        sys.dont_write_bytecode = True
+        loader.exec_module(accuracy)
+        with open(accuracy.FOLDER / "accuracy.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        text = "\n".join(accuracy.Plot(rows).lines())
+        self.assertEqual((accuracy.FOLDER / "accuracy.svg").read_text(encoding="utf-8"), text)
+        picture = xml.etree.ElementTree.fromstring(text)
+        self.assertIn(f"{len(rows)} published training runs", picture.find(f"{SVG}title").text)
+        marks = [each for each in picture.iter() if each.find(f"{SVG}title") is not None and each is not picture]
+        self.assertEqual({row["id"] for row in rows}, {each.find(f"{SVG}title").text.split(":")[0] for each in marks})
+        intervals = [each for each in picture.iter(f"{SVG}line") if each.get("stroke-opacity")]
+        self.assertEqual(len(rows), len(intervals))
 
 
 unittest.main(verbosity=1)
