@@ -17,6 +17,11 @@ namespace {
 // Doubles have whole numbers up to here; a step of 104 days is no longer drawn to the nanosecond.
 constexpr std::int64_t kMostExact_ns = std::int64_t{1} << 53;
 
+// Slices without length that begin at one instant are nested in one another, and viewers drop those deeper than 512
+// (Perfetto's slice_tracker.h, kMaxDepth). Where more of a stream stand at one instant, as all do in the null World,
+// the rest stand a nanosecond later.
+constexpr int kMostAtOneInstant = 256;
+
 // What an importer that truncates reads of a duration.
 std::int64_t truncated_ns(std::int64_t ns) {
   return static_cast<std::int64_t>(static_cast<double>(ns) / 1000.0 * 1000.0);
@@ -67,6 +72,7 @@ void add_slices(const Trace& trace, const std::set<Rank>& written, const ViewClo
     if (is_written(step.rank)) add_kernels(clock, parent, first, kernel, view.slices);
   };
   std::int64_t free_ns = 0;  // the stream's last slice has ended
+  int at_once = 0;           // slices without length at this instant
   const TraceEvent* earlier = nullptr;
   for (const TraceEvent& event : trace.events) {
     while (kernel != last_kernel && kernel->step < event.step) kernels_of(nullptr, kernel->step);
@@ -77,10 +83,16 @@ void add_slices(const Trace& trace, const std::set<Rank>& written, const ViewClo
     if (view.ranks.empty() || view.ranks.back() != event.step.rank) view.ranks.push_back(event.step.rank);
     if (earlier == nullptr || earlier->step.rank != event.step.rank ||
         earlier->step.stream != event.step.stream)
-      free_ns = 0;
+      free_ns = at_once = 0;
     earlier = &event;
-    const std::int64_t begin_ns = std::max(clock.at(event.begin_s), free_ns);
+    std::int64_t begin_ns = std::max(clock.at(event.begin_s), free_ns);
+    if (begin_ns > free_ns) at_once = 0;
+    if (at_once == kMostAtOneInstant) {
+      begin_ns = exact_at_or_after(free_ns + 1);
+      at_once = 0;
+    }
     free_ns = std::max(clock.at(event.end_s), begin_ns);
+    at_once = free_ns > begin_ns ? 0 : at_once + 1;
     const ViewSlice slice{&event, nullptr, begin_ns, free_ns};
     view.slices.push_back(slice);
     kernels_of(&slice, event.step);

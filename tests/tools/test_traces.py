@@ -124,6 +124,14 @@ class NothingIsDropped(Commands):
             if job != "sharded":
                 self.assertTrue(first[0], job)
 
+    def test_slices_without_length_are_not_nested_too_deep(self):
+        """In the null World all of them stand at one instant; viewers nest 512."""
+        path = self.folder / "run.json"
+        self.right("simulate", "quickstart", "--world", "null", "--set", "train.global_batch=4096", "--trace", path)
+        imported = viewer.read_chrome(path)
+        self.assertGreater(len(imported.slices), 4 * 512)
+        self.assertLess(max(each.end for each in imported.slices), 20)
+
     def test_collectives_inside_computes_are_child_slices(self):
         imported = viewer.read_chrome(self.trace("run.json", "plain"))
         inside = [imported.slices[parent].name for each, parent in zip(imported.slices, imported.parents)
