@@ -37,8 +37,9 @@ struct ViewMemory {
   std::int64_t at_ns = 0, bytes = 0;
 };
 
-// Slices of one stream are disjoint; the kernels of a compute follow it, and lie inside it. Up to an hour an
-// instant is at most six nanoseconds from its second, and nearly always half a one. Where a trace has times before 0, all are shifted by as much, because viewers drop them.
+// Slices of one stream are disjoint; the kernels of a compute follow it, and lie inside it. Up to an hour an instant is
+// at most six nanoseconds from its second, and nearly always half a one. Where a trace has times before 0, all are
+// shifted by as much, because viewers drop them.
 struct TraceView {
   std::vector<ViewSlice> slices;  // by rank, stream, time
   std::vector<ViewFlow> flows;

@@ -213,7 +213,7 @@ class Names:
                 need(entry["iid"] > 0 and entry["iid"] not in self.known[kind], f"name {entry} is known")
                 self.known[kind][entry["iid"]] = entry["name"]
 
-    def of(self, kind, iid):
+    def find(self, kind, iid):
         need(iid in self.known[kind], f"{kind} lacks {iid}")
         return self.known[kind][iid]
 
@@ -241,9 +241,9 @@ def read_perfetto(path):
             need(event.get("uuid") in described, f"packet {number} is on an unknown track")
             need("timestamp" in packet, f"packet {number} has no time")
             if event["type"] == BEGIN:
-                event["name"] = names.of("names", event["name"])
-                event["categories"] = [names.of("categories", each) for each in event["categories"]]
-                event["args"] = {names.of("annotations", each["name"]): each.get("int", each.get("double",
+                event["name"] = names.find("names", event["name"])
+                event["categories"] = [names.find("categories", each) for each in event["categories"]]
+                event["args"] = {names.find("annotations", each["name"]): each.get("int", each.get("double",
                                                                                                  each.get("string")))
                                  for each in event.get("annotations", [])}
             events.append((packet["timestamp"], event))
