@@ -226,7 +226,7 @@ std::optional<Report> simulated(const SimulateArguments& options, const std::str
   if (world.records_kernels && !options.trace_kernels && trace.kernels.empty())
     fmt::print(stderr,
                "motley: {} leaves out the kernels of computes, because they are more than {}: "
-               "--trace-kernels writes them, --trace-ranks those of some ranks\n",
+               "`--trace-kernels` writes them all, `--fold --trace-ranks 0` those of rank 0\n",
                options.trace, kMostKernelsUnasked);
   if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
