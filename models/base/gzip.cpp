@@ -30,6 +30,8 @@ struct Inflater {
 
 bool is_gzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
 
+std::string version_of_zlib() { return zlibVersion(); }
+
 std::optional<std::string> gunzip(std::string_view bytes, const std::string& path, std::size_t most_bytes) {
   Inflater inflater;
   z_stream& stream = inflater.stream;

@@ -10,6 +10,8 @@
 namespace motley {
 
 bool is_gzip(std::string_view bytes);
+// Of the library that reads and writes such files.
+std::string version_of_zlib();
 
 // What a whole gzip file holds; nothing: it is damaged or ends too early. Throws Refusal("file-too-large") if that is
 // more than `most_bytes`; `path` is for the message.

@@ -360,6 +360,14 @@ class Pictures(Commands):
                 if one[2] < other[2]:
                     self.assertLess(one[2] + one[3] - other[2], 0.31, (one, other))
 
+    def test_times_of_a_timeline_count_from_its_first_bar(self):
+        """Where steps overlap, the events of one begin late."""
+        path = self.trace("run.json", "plain")
+        picture = sorted(self.bars(self.timeline(path)))
+        later = re.sub(r'"ts":(\d+)', lambda ts: f'"ts":{int(ts.group(1)) + 7_000_000}', path.read_text())
+        path.write_text(later)
+        self.assertEqual(picture, sorted(self.bars(self.timeline(path))))
+
     def test_a_part_of_a_step_has_wider_bars_and_more_numbers(self):
         path = self.trace("run.json", "interleaved")
         whole, part = self.timeline(path), self.timeline(path, "A part", "--from", 100, "--to", 200)

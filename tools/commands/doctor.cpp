@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hw/device/probe.hpp"
+#include "models/base/gzip.hpp"
 #include "models/base/json_text.hpp"
 #include "models/page/page.hpp"
 #include "models/trace/trace_forms.hpp"
@@ -76,6 +77,7 @@ std::vector<PartReport> all_parts() {
           version_of(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH),
           "--json, traces"),
       linked("CLI11", CLI11_VERSION, "this command line"),
+      linked("zlib", version_of_zlib(), "compressed traces: `--trace FILE.json.gz`"),
   };
   parts.push_back(plots());
   parts.push_back(messages());
