@@ -176,8 +176,11 @@ class TheImportersAreStrict(Commands):
     @staticmethod
     def longer(event, ns):
         whole, fraction = event["dur"].rstrip("!").split(".")
-        total = int(whole) * 1000 + int(fraction) + ns
-        event["dur"] = f"{total // 1000}.{total % 1000:03}!"
+        event["dur"] = TheImportersAreStrict.microseconds(int(whole) * 1000 + int(fraction) + ns) + "!"
+
+    @staticmethod
+    def microseconds(ns):
+        return f"{ns // 1000}.{ns % 1000:03}"
 
     def refused(self, change, why, reading="digits"):
         path = self.change(change)
@@ -199,19 +202,19 @@ class TheImportersAreStrict(Commands):
             self.longer([each for each in kernels if each["args"]["index"] == index][-1], 2000)
         self.refused(stick_out, "within the slice of")
 
-    def test_times_that_only_some_importers_read_exactly(self):
-        """Before, a slice ended where the next began, in nanoseconds that truncation changes."""
-        before = next(n for n in range(1000, 10**6) if viewer.truncated(f"{n // 1000}.{n % 1000:03}") != n)
+    def test_slices_that_touch_where_only_some_importers_read_exactly(self):
+        """They overlap where the fraction is cut off; those that a trace has do not."""
+        def is_exact(ns):
+            return viewer.truncated(self.microseconds(ns)) == ns
+        end = 1_048_576_015  # nanoseconds
+        self.assertFalse(is_exact(end))
+        begin = next(ns for ns in range(end - 1000, end) if is_exact(ns) and is_exact(end - ns))
 
         def touch(computes, kernels, events):
-            base = json.loads(json.dumps(kernels[0]))
-            base["args"]["index"], last = 10**6, 10**9
-            for ts, dur in ((last, before), (last + before, 500)):
-                base["ts"], base["dur"] = (f"{each // 1000}.{each % 1000:03}!" for each in (ts, dur))
-                events.append(json.loads(json.dumps(base)))
-        # Read from digits they touch. Truncated, one of many such pairs overlaps.
-        viewer.read_chrome(self.change(touch))
-        self.assertNotEqual(before, viewer.truncated(f"{before // 1000}.{before % 1000:03}"))
+            for ts, dur in ((begin, end - begin), (end, 500)):
+                events.append({**kernels[0], "ts": self.microseconds(ts) + "!", "dur": self.microseconds(dur) + "!"})
+        viewer.read_chrome(self.change(touch), "digits")
+        self.refused(touch, "within the slice of", "truncated")
 
     def test_times_that_are_no_whole_nanoseconds(self):
         def finer(computes, kernels, _):
