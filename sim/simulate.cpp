@@ -35,6 +35,17 @@ Folding fold_and_announce(const Job& job, const Program& program, const SimOptio
   return folding;
 }
 
+std::vector<KernelEvent> kernels_asked_for(const Program& program, const Trace& trace,
+                                           const SimOptions& options, Durations& durations) {
+  const std::vector<Rank>& ranks = options.kernel_ranks;
+  std::vector<TraceEvent> events;
+  for (const TraceEvent& event : trace.events)
+    if (ranks.empty() || std::find(ranks.begin(), ranks.end(), event.step.rank) != ranks.end())
+      events.push_back(event);
+  if (count_kernels(program, events) > options.most_kernels) return {};
+  return kernel_events(program, events, durations);
+}
+
 }  // namespace
 
 SimulatedOrBound simulate_below(double enough_s, const Job& job, const Program& program,
@@ -50,7 +61,7 @@ SimulatedOrBound simulate_below(double enough_s, const Job& job, const Program& 
     }
     Trace trace = SimWorld(drawn, program, options, durations, folded).run();
     if (options.records_kernels && !options.null)
-      trace.kernels = kernel_events(program, trace.events, durations);
+      trace.kernels = kernels_asked_for(program, trace, options, durations);
     return trace;
   });
 }

@@ -4,6 +4,7 @@ build_packages=(
   g++ cmake ninja-build pkg-config
   libsimgrid-dev libboost-dev libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev libdnnl-dev libxxhash-dev libsodium-dev libjs-d3
+  zlib1g-dev libprotobuf-dev protobuf-compiler
 )
 fit_packages=(libceres-dev libeigen3-dev)  # only for tools/fit-published
 test_packages=(catch2 ccache python3 python3-torch)

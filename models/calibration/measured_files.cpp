@@ -1,8 +1,8 @@
 #include "models/calibration/measured_files.hpp"
 
-#include <fstream>
 #include <string_view>
 
+#include "models/base/gzip.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/text_file.hpp"
 #include "models/calibration/nccl_tests.hpp"
@@ -26,10 +26,7 @@ bool is_json(std::string_view text) {
 // Whether Motley wrote the file: a trace of it, which may be larger than what is read at once, begins with this key.
 bool is_trace(const std::string& path) {
   refuse_irregular_file(path);
-  std::ifstream file(path, std::ios::binary);
-  std::string head(kHeadBytes, '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(file.gcount()));
+  const std::string head = read_head(path, std::nullopt, kHeadBytes);
   return is_json(head) && head.find("\"motley\"") != std::string::npos;
 }
 
@@ -52,7 +49,7 @@ Measurements read_measurements(const std::string& path) {
     measurements.samples = samples_of_trace(path);
     return measurements;
   }
-  const std::string text = read_text_file(path, {}, kMostFileBytes);
+  const std::string text = read_text_or_gzip(path, kMostFileBytes);
   if (is_json(text)) {
     measurements = read_torch_profile(text, path);
   } else if (is_torch_kernels(text)) {

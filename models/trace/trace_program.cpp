@@ -1,19 +1,25 @@
 // Reads the Program in the head of a written trace (trace.cpp). The head is the file's first line, so that a trace of
 // hundreds of megabytes need not be read.
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "models/base/gzip.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/text_file.hpp"
 #include "models/trace/trace.hpp"
+#include "models/trace/trace_file.hpp"
 
 namespace motley {
+namespace {
+
+constexpr std::size_t kMostHeadBytes = std::size_t{1} << 30;  // as much as a whole trace may have
+
+}  // namespace
 
 Program read_program_of_trace(const std::string& path) {
   refuse_irregular_file(path);
-  std::ifstream file(path, std::ios::binary);
-  std::string line;
-  if (!std::getline(file, line))
+  refuse_perfetto_trace(path);
+  std::string line = read_head(path, '\n', kMostHeadBytes);
+  if (line.empty())
     throw Refusal(Exit::usage, "bad-trace", {.file = path}, "cannot be read", "is the path right?");
   if (line.ends_with(',')) line.back() = '}';
   const nlohmann::json head = nlohmann::json::parse(line, nullptr, false);

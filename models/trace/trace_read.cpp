@@ -1,6 +1,6 @@
-// Reads what trace.cpp writes: the head ("motley") of a Chrome trace and the args of complete events; slices, flows
-// and counters are for people. A file that is not such a trace is refused at line and column. A SAX parser gives the
-// fields one by one, so that no document is kept in memory.
+// Reads what chrome_trace.cpp writes: the head ("motley") of a Chrome trace and the args of complete events; slices,
+// flows and counters are for people. A file that is not such a trace is refused at line and column. A SAX parser gives
+// the fields one by one, so that no document is kept in memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,11 +11,12 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "models/base/gzip.hpp"
 #include "models/base/json_cursor.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/size.hpp"
-#include "models/base/text_file.hpp"
 #include "models/trace/trace.hpp"
+#include "models/trace/trace_file.hpp"
 
 namespace motley {
 namespace {
@@ -437,7 +438,11 @@ void TraceReader::take_integer(std::int64_t value) {
 Trace read_trace(const std::string& path) {
   if (!std::filesystem::exists(path))
     throw Refusal(Exit::usage, "bad-trace", {.file = path}, "cannot be read", "is the path right?");
-  const std::string text = read_text_file(path, {}, kMostTraceBytes);
+  refuse_perfetto_trace(path);
+  const std::string text = read_text_or_gzip(path, kMostTraceBytes);
+  if (is_gzip(text))
+    throw Refusal(Exit::usage, "bad-trace", {.file = path},
+                  "the compressed text is damaged or ends too early", "write it again");
   return TraceReader(path, text).read();
 }
 

@@ -40,4 +40,14 @@ std::vector<KernelEvent> kernel_events(const Program& program, const std::vector
   return kernels;
 }
 
+std::int64_t count_kernels(const Program& program, const std::vector<TraceEvent>& events) {
+  std::int64_t count = 0;
+  for (const TraceEvent& event : events) {
+    const Step& step = event.step;
+    const Compute* const compute = program.at(step.rank, step.stream, step.index).as<Compute>();
+    if (compute != nullptr) count += compute->last_kernel - compute->first_kernel;
+  }
+  return count;
+}
+
 }  // namespace motley

@@ -14,4 +14,7 @@ namespace motley {
 std::vector<KernelEvent> kernel_events(const Program& program, const std::vector<TraceEvent>& events,
                                        Durations& durations);
 
+// How many they would be, at most.
+std::int64_t count_kernels(const Program& program, const std::vector<TraceEvent>& events);
+
 }  // namespace motley

@@ -1,7 +1,9 @@
 // How a simulation runs: where its durations come from.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "models/trace/trace.hpp"
@@ -21,6 +23,10 @@ struct SimOptions {
   bool hashes_program = true;
   // True: the trace has the kernels of computes, too.
   bool records_kernels = false;
+  // Only the kernels of these ranks are recorded; empty: of all that are simulated.
+  std::vector<Rank> kernel_ranks;
+  // A trace that would have more kernels has none.
+  std::int64_t most_kernels = std::numeric_limits<std::int64_t>::max();
   // Mixed: the executor runs the computes and optimizer steps of `real_ranks`, and their measured seconds enter virtual
   // time, rounded to whole nanoseconds (so that a tape gives the same instants again). Null: not Mixed. Not owned.
   Executor* executor = nullptr;

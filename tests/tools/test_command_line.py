@@ -178,8 +178,8 @@ class Doctor(unittest.TestCase):
 
     def test_lists_every_optional_part_with_what_it_would_enable(self):
         parts = self.parts()
-        for name in ["SimGrid", "oneDNN", "CUDA", "cuBLAS", "cuDNN", "NCCL", "HIP", "libibverbs",
-                     "librdmacm"]:
+        for name in ["SimGrid", "zlib", "D3", "protobuf", "oneDNN", "CUDA", "cuBLAS", "cuDNN", "NCCL", "HIP",
+                     "libibverbs", "librdmacm"]:
             self.assertIn(parts[name]["state"], {"absent", "compiled", "ran"})
             self.assertTrue(parts[name]["enables"], name)
             if parts[name]["state"] != "absent":

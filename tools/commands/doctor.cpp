@@ -15,8 +15,10 @@
 
 #include "hw/device/probe.hpp"
 #include "models/base/data_files.hpp"
+#include "models/base/gzip.hpp"
 #include "models/base/json_text.hpp"
 #include "models/page/page.hpp"
+#include "models/trace/trace_forms.hpp"
 #include "sim/version.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/doctor_peers.hpp"
@@ -53,6 +55,16 @@ PartReport plots() {
   return part;
 }
 
+// Writes Perfetto's form of a trace.
+PartReport messages() {
+  PartReport part =
+      linked("protobuf", protobuf_version(), "traces in Perfetto's form: `--trace FILE.pftrace`");
+  if (!part.version.empty()) return part;
+  part.state = PartState::absent;
+  part.detail = "libprotobuf-dev and protobuf-compiler were not installed when this program was built";
+  return part;
+}
+
 std::vector<PartReport> all_parts() {
   std::vector<PartReport> parts = {
       linked("SimGrid", simgrid_version(), "virtual time: `motley simulate`"),
@@ -66,8 +78,10 @@ std::vector<PartReport> all_parts() {
           version_of(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH),
           "--json, traces"),
       linked("CLI11", CLI11_VERSION, "this command line"),
+      linked("zlib", version_of_zlib(), "compressed traces: `--trace FILE.json.gz`"),
   };
   parts.push_back(plots());
+  parts.push_back(messages());
   const std::string folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   for (PartReport& part : probe_hardware(folder)) parts.push_back(std::move(part));
   return parts;

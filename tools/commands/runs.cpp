@@ -110,6 +110,8 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   options.announce = world.announce;
   options.null = world.choice.kind == WorldKind::null;
   options.records_kernels = world.records_kernels;
+  options.kernel_ranks = world.kernel_ranks;
+  options.most_kernels = world.most_kernels;
   std::optional<MixedRun> mixed;
   if (world.choice.kind == WorldKind::mixed) {
     RealRanks& ranks = mixed.emplace(prepared, world).start();

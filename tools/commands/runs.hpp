@@ -2,7 +2,9 @@
 // and hw/ and prints no result. Read next: sim/simulate.hpp, hw/world/real_ranks.hpp, hw/world/train.hpp.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +25,10 @@ struct SimulatedWorld {
   std::optional<Place> place = {};
   std::string record_contributions = {};  // mixed: the path of the recording to write; empty: none
   bool reference_kernels = false;
-  bool records_kernels = false;                               // in the trace
-  std::function<void(const MemoryNeed& need)> announce = {};  // see SimOptions::announce
+  bool records_kernels = false;                                          // in the trace
+  std::vector<Rank> kernel_ranks = {};                                   // see SimOptions::kernel_ranks
+  std::int64_t most_kernels = std::numeric_limits<std::int64_t>::max();  // see SimOptions::most_kernels
+  std::function<void(const MemoryNeed& need)> announce = {};             // see SimOptions::announce
 };
 // Throws Refusal("missing-option") if something is missing that the kind needs. `in_child`: simulate in a child
 // process, because a process simulates only once.

@@ -24,6 +24,7 @@
 #include "models/report/report.hpp"
 #include "models/report/spending_text.hpp"
 #include "models/sweep/sweep_table.hpp"
+#include "models/trace/trace_forms.hpp"
 #include "models/transformer/train_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
@@ -46,7 +47,7 @@ struct SimulateArguments {
   PlaceFlags place;
   int warm_up = -1, repeats = 0;  // -1, 0: not given
   std::string trace, trace_ranks;
-  bool trace_kernels = false;
+  bool trace_kernels = false, no_trace_kernels = false;
   std::optional<std::string> tokens, goodput;
   bool fold = false, no_fold = false;
   bool no_changes = false, strict = false;
@@ -82,6 +83,9 @@ std::optional<Place> place_of_launch(const WorldChoice& choice, const PlaceFlags
   return place;
 }
 
+// A trace of as many kernels has about 13 MB, which viewers open at once.
+constexpr std::int64_t kMostKernelsUnasked = 50'000;
+
 SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepared) {
   SimulatedWorld world;
   WorldChoice& choice = world.choice;
@@ -100,7 +104,10 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   choice.stand_for = stand_for(options, prepared.scenario);
   world.record_contributions = options.record_contributions;
   world.tape = options.tape;
-  world.records_kernels = options.trace_kernels;
+  const bool may_record =
+      choice.kind == WorldKind::sim && !options.trace.empty() && !options.no_trace_kernels;
+  world.records_kernels = options.trace_kernels || may_record;
+  if (!options.trace_kernels) world.most_kernels = kMostKernelsUnasked;
   world.place = place_of_launch(choice, options.place);
   return world;
 }
@@ -178,6 +185,7 @@ double announce_held_here(const Prepared& prepared, const SimulatedWorld& world,
 
 // `alone`: this process simulates no other scenario. Nothing: this process served a simulation of another one.
 std::optional<Report> simulated(const SimulateArguments& options, const std::string& path, bool alone) {
+  require_trace_form(options.trace, protobuf_version());
   Scenario scenario = load_scenario(path, options.settings);
   check_strict(options, scenario);
   check_recordings(options, scenario);
@@ -195,6 +203,7 @@ std::optional<Report> simulated(const SimulateArguments& options, const std::str
   // A process simulates only once, so the job is simulated in a child where changes of it follow.
   const std::size_t most = changes_to_try(options, prepared);
   SimulatedWorld world = world_of(options, prepared);
+  world.kernel_ranks = traced;
   world.recorded = std::move(tape);
   const double allowed = allowed_memory(options.memory);
   MemoryNeed need;
@@ -214,6 +223,11 @@ std::optional<Report> simulated(const SimulateArguments& options, const std::str
   if (options.strict)
     require_measured(coverage_of(prepared.program, cluster, trace), cluster, prepared.scenario.path);
   if (!options.trace.empty()) write_trace(trace, prepared.program, options.trace, traced);
+  if (world.records_kernels && !options.trace_kernels && trace.kernels.empty())
+    fmt::print(stderr,
+               "motley: {} leaves out the kernels of computes, because they are more than {}: "
+               "`--trace-kernels` writes them all, `--fold --trace-ranks 0` those of rank 0\n",
+               options.trace, kMostKernelsUnasked);
   if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.simulation_bytes = need.bytes;
@@ -319,9 +333,12 @@ void add_simulate(const Command& program) {
   add_max_input(command);
   command.option("--world", options->world, "which world, instead of the scenario's").one_of(worlds);
   add_mixed_options(command, *options);
-  command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
+  command.option("--trace", options->trace, kTraceHelp);
   command.option("--trace-ranks", options->trace_ranks, "only these ranks' events, for example 0-7");
-  command.flag("--trace-kernels", options->trace_kernels, "trace the kernels inside the computes, too");
+  const Option kernels = command.flag(
+      "--trace-kernels", options->trace_kernels,
+      "trace the kernels and collectives inside the computes, however many; default: up to 50,000");
+  command.flag("--no-trace-kernels", options->no_trace_kernels, "trace none of them").not_with(kernels);
   const Option whole = command.flag("--no-fold", options->no_fold, "simulate every rank");
   command
       .flag("--fold", options->fold,

@@ -22,6 +22,7 @@
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/check/inventory.hpp"
+#include "models/trace/trace_forms.hpp"
 #include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/group_algorithms.hpp"
@@ -214,6 +215,7 @@ Exit run(const TrainArguments& options) {
   const Prepared prepared = prepare(options.source.load());
   const Job& job = prepared.scenario.job;
   check_trace_step(options, job);
+  require_trace_form(options.trace, protobuf_version());
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   const std::optional<Place> place = place_of_process(options.place);
@@ -250,7 +252,7 @@ void add_train(const Command& program) {
       .between(1, 1'000'000'000);
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"reference", "fast"});
-  command.option("--trace", options->trace, "write a trace of a step, for ui.perfetto.dev and compare");
+  command.option("--trace", options->trace, std::string(kTraceHelp) + "; it has one step");
   command.option("--trace-step", options->trace_step, "which step to trace, from 0; default: the last")
       .between(0, 1'000'000'000);
   command.flag("--trace-kernels", options->trace_kernels, "trace the kernels inside the computes, too");

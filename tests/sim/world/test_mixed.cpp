@@ -187,6 +187,24 @@ TEST_CASE("kernels are recorded when they are asked for, and change nothing else
   }
 }
 
+TEST_CASE("kernels are recorded of the ranks that are asked for, and of none where they would be too many") {
+  const SimulatedDraw& draw = simulated_draw(0);
+  SimOptions options;
+  options.records_kernels = true;
+  const Trace all = simulate_in_child(draw.job, draw.program, options);
+  REQUIRE(!all.kernels.empty());
+  options.most_kernels = static_cast<std::int64_t>(all.kernels.size());
+  CHECK(simulate_in_child(draw.job, draw.program, options) == all);
+  options.most_kernels -= 1;
+  CHECK(simulate_in_child(draw.job, draw.program, options) == draw.trace);
+  options.kernel_ranks = {all.kernels.back().step.rank};
+  Trace some = all;
+  std::erase_if(some.kernels,
+                [&](const KernelEvent& each) { return each.step.rank != options.kernel_ranks[0]; });
+  REQUIRE(some.kernels.size() < all.kernels.size());
+  CHECK(simulate_in_child(draw.job, draw.program, options) == some);
+}
+
 TEST_CASE("what an executor throws ends the run") {
   const Job job = tiny_job({1, 2, 1});
   Broken broken;
