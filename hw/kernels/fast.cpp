@@ -154,7 +154,7 @@ void masked_softmax_backward(const HeadShape& s, float scale, const float* lse, 
 
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
   // y is (B,T,H,V), lse (B,H,T)
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
+  const auto scale = static_cast<float>(s.score_scale());
   std::vector<float> scores(static_cast<std::size_t>(s.T * s.T));
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h) {
@@ -170,7 +170,7 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
 
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
                         const float* lse, float* dqkv) {
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
+  const auto scale = static_cast<float>(s.score_scale());
   const std::int64_t stride = s.H * s.V();
   std::vector<float> scores(static_cast<std::size_t>(s.T * s.T)), dp(scores.size());
   std::fill_n(dqkv, s.B * s.T * s.row(), 0.0F);
@@ -235,20 +235,22 @@ class RopeTable {
 
 void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned) {
   // qkv is (B,T,(H+2G)*D); values are copied unchanged
-  const std::int64_t half = s.D / 2, turning = (s.H + s.G) * s.D;
-  const RopeTable& table = RopeTable::for_heads(theta, s.D, s.tokens());
+  const std::int64_t half = s.turning() / 2, turning = (s.H + s.G) * s.D;
+  const RopeTable& table = RopeTable::for_heads(theta, s.turning(), s.tokens());
   const auto direction = static_cast<float>(sign);
   for (std::int64_t row = 0; row < s.B * s.T; ++row) {
     const std::int64_t position = s.layout.position(row % s.T);
     const float *const cosine = table.cosines(position), *const sine = table.sines(position);
     const float* const in = qkv + row * s.row();
     float* const out = turned + row * s.row();
-    for (std::int64_t head = 0; head < turning; head += s.D)
+    for (std::int64_t head = 0; head < turning; head += s.D) {
       for (std::int64_t i = 0; i < half; ++i) {
         const float a = in[head + i], b = in[head + half + i], turn = direction * sine[i];
         out[head + i] = a * cosine[i] - b * turn;
         out[head + half + i] = b * cosine[i] + a * turn;
       }
+      std::copy(in + head + 2 * half, in + head + s.D, out + head + 2 * half);
+    }
     std::copy(in + turning, in + s.row(), out + turning);
   }
 }

@@ -28,18 +28,29 @@ Ids norm_weights(const KernelWriter& w) { return w.layer_weights({"q_norm.weight
 
 void normalise_heads(KernelWriter& w, const Widths& s, KeptAttention& kept) {
   const std::int64_t heads = (w.transformer().heads + w.transformer().kv_heads) / w.tp();
+  const bool whole = w.transformer().qk_norm_form == QkNormForm::all_heads;
   kept.unnormed = kept.qkv;
   kept.qkv = w.activation("qkv.normed", {s.N, s.qkv});
-  kept.qk_statistics = w.exact("qkv.statistics", {s.N, heads});
+  kept.qk_statistics = w.exact("qkv.statistics", {s.N, whole ? 2 : heads});
   w.emit(KernelOp::qk_norm, {*kept.unnormed}, {kept.qkv, *kept.qk_statistics}, norm_weights(w));
+  if (whole) w.all_reduce(*kept.qk_statistics);
 }
 
-// Every rank has some of the heads and the whole weights, so the weights' gradients are summed before they
-// accumulate.
+// Where each head is normed by itself, every rank has some of the heads and the whole weights, so the weights'
+// gradients are summed before they accumulate. Where all heads are normed together, a rank has its part of the
+// weights, and the ranks sum two numbers a row, forward and backward. Assumes: that sum takes as long after the kernel
+// as in its middle.
 TensorId normalise_heads_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
                                   TensorId dqkv) {
   const Ids both = norm_weights(w);
   const TensorId dunnormed = w.gradient("qkv.unnormed", {s.N, s.qkv});
+  if (w.transformer().qk_norm_form != QkNormForm::head) {
+    const TensorId products = w.exact_gradient("qk_norm.products", {s.N, 2});
+    w.emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed.value(), kept.qk_statistics.value()},
+           {dunnormed, products}, both.empty() || w.frozen(both[0]) ? Ids{} : both);
+    if (!both.empty()) w.all_reduce(products);
+    return dunnormed;
+  }
   const TensorId dweights = w.exact_gradient("qk_norm", {2, w.transformer().head_dim});
   w.emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed.value(), kept.qk_statistics.value()},
          {dunnormed, dweights}, both);
@@ -53,8 +64,8 @@ void make_heads(KernelWriter& w, TensorId y, KeptAttention& kept) {
   const Widths s(w);
   kept.qkv = w.activation("qkv", {s.N, s.qkv});
   kept.qkv = w.linear(y, kept.qkv, "qkv", s.qkv, s.C, kept.qkv_narrow);
-  if (w.transformer().qk_norm) normalise_heads(w, s, kept);
-  if (w.transformer().family == Family::llama) {
+  if (w.transformer().norms_heads(w.layer())) normalise_heads(w, s, kept);
+  if (w.transformer().rotates(w.layer())) {
     const TensorId rotated = w.activation("qkv.rotated", {s.N, s.qkv});
     w.emit(KernelOp::rope, {kept.qkv}, {rotated});
     kept.qkv = rotated;
@@ -64,7 +75,8 @@ void make_heads(KernelWriter& w, TensorId y, KeptAttention& kept) {
 // Mean number of tokens in the document of a token. Assumes: attention over several documents takes the time of as
 // many FLOPs over documents of that length.
 std::int64_t tokens_seen(const Train& train) {
-  return static_cast<std::int64_t>(attention_pairs(train.documents, train.sequence, 0)) / train.sequence;
+  return static_cast<std::int64_t>(attention_pairs(train.documents, train.sequence, Sight{})) /
+         train.sequence;
 }
 
 // Assumes: each rank with a part of a sequence attends to an equal share of the pairs. This is exact without a window
@@ -75,7 +87,7 @@ void shape_of_attention(const KernelWriter& w, Kernel& kernel, std::int64_t widt
   kernel.n = std::min(w.T(), tokens_seen(w.train()));
   kernel.k = w.transformer().head_dim;
   kernel.flops = 2.0 * static_cast<double>(kernel.m) *
-                 attention_pairs(w.train().documents, w.train().sequence, w.transformer().window(w.layer())) /
+                 attention_pairs(w.train().documents, w.train().sequence, w.transformer().sight(w.layer())) /
                  static_cast<double>(w.rank_program().context_parallel) * static_cast<double>(widths);
 }
 
@@ -93,21 +105,28 @@ void shape_of_share(const KernelWriter& w, Kernel& kernel, std::int64_t widths, 
   kernel.bytes = std::llround(static_cast<double>(bytes) * share);
 }
 
+// The sinks of the heads that this rank has. The backward has them for their gradient alone. Assumes: sinks, and caps
+// on the scores, take no time beside the products of the fused kernel.
+Ids sinks(const KernelWriter& w, KernelOp op) {
+  const Ids weight = w.layer_weights({"sinks.weight"});
+  return op == KernelOp::attention_backward && !weight.empty() && w.frozen(weight[0]) ? Ids{} : weight;
+}
+
 // An attention of which the kernel itself does some share, and kernels that only take time the rest.
 class SharedAttention {
  public:
   SharedAttention(KernelWriter& w, KernelOp op, Ids in, Ids out, std::int64_t widths)
-      : w_(w), op_(op), in_(std::move(in)), out_(std::move(out)), widths_(widths) {
+      : w_(w), op_(op), in_(std::move(in)), out_(std::move(out)), sinks_(sinks(w, op)), widths_(widths) {
     for (const Ids* ids : {&in_, &out_})
       for (const TensorId id : *ids) bytes_ += w.tensor(id).bytes;
   }
-  void itself(double share) { shape_of_share(w_, w_.emit(op_, in_, out_), widths_, bytes_, share); }
+  void itself(double share) { shape_of_share(w_, w_.emit(op_, in_, out_, sinks_), widths_, bytes_, share); }
   void only_time(double share) { shape_of_share(w_, w_.emit(op_, {}, {}), widths_, bytes_, share); }
 
  private:
   KernelWriter& w_;
   const KernelOp op_;
-  const Ids in_, out_;
+  const Ids in_, out_, sinks_;
   const std::int64_t widths_;
   std::int64_t bytes_ = 0;
 };
@@ -177,7 +196,8 @@ TensorId attend_backward(KernelWriter& w, const KeptAttention& kept, TensorId dp
   if (w.rank_program().context_parallel > 1) return gathered_attention_backward(w, s, kept, dheads);
   const TensorId dqkv = w.gradient("qkv", {s.N, s.qkv});
   shape_of_attention(w,
-                     w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse}, {dqkv}),
+                     w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse}, {dqkv},
+                            sinks(w, KernelOp::attention_backward)),
                      widths_of_backward(w));
   return dqkv;
 }
@@ -186,12 +206,12 @@ TensorId heads_backward(KernelWriter& w, std::optional<TensorId> y, const KeptAt
                         TensorId dqkv) {
   if (w.transformer().latent.used()) return latent_backward(w, y, kept.latent, dqkv);
   const Widths s(w);
-  if (w.transformer().family == Family::llama) {
+  if (w.transformer().rotates(w.layer())) {
     const TensorId unrotated = w.gradient("qkv.unrotated", {s.N, s.qkv});
     w.emit(KernelOp::rope_backward, {dqkv}, {unrotated});
     dqkv = unrotated;
   }
-  if (w.transformer().qk_norm) dqkv = normalise_heads_backward(w, s, kept, dqkv);
+  if (w.transformer().norms_heads(w.layer())) dqkv = normalise_heads_backward(w, s, kept, dqkv);
   const TensorId dy = w.linear_gradients(dqkv, "norm1", y, "qkv", s.qkv, s.C, kept.qkv_narrow);
   return w.sum_rows(dy, "norm1.sum.gradient", TensorRole::activation_gradient);
 }

@@ -49,6 +49,24 @@ Transformer tiny_variant(const std::string& name) {
   }
   if (name == "latent") t.latent = {.q_rank = 0, .kv_rank = 16, .rope_dim = 4, .value_dim = 6};
   if (name == "latent") t.kv_heads = t.heads;
+  if (name ==
+      "sandwich") {  // Gemma 3's layers, with SwiGLU, Gemma 2's cap on the logits and GLM-4's rotation
+    t.norms = NormPlaces::both;
+    t.qk_norm = t.tied_embeddings = true;
+    t.sliding_window = 5;
+    t.full_attention = {1, 3};
+    t.windowed_rope_theta = 100;
+    t.rope_dim = 4;
+    t.score_width = 12;
+    t.logit_softcap = 0.5;
+    t.embedding_scale = 5.5;
+  }
+  if (name == "chunked") {  // Llama 4's attention and OLMo 2's norms
+    t.norms = NormPlaces::after;
+    t.attention_chunk = 6;
+    t.full_attention = {3};
+    t.full_attention_rope = false;
+  }
   return t;
 }
 
@@ -60,8 +78,8 @@ Transformer with_extra_predictions(Transformer t) {
 }
 
 const std::vector<std::string>& variants() {
-  static const std::vector<std::string> names = {"llama",   "qwen2",     "qwen3",       "mistral",
-                                                 "mixtral", "qwen2-moe", "deepseek-v3", "latent"};
+  static const std::vector<std::string> names = {"llama",     "qwen2",       "qwen3",  "mistral",  "mixtral",
+                                                 "qwen2-moe", "deepseek-v3", "latent", "sandwich", "chunked"};
   return names;
 }
 

@@ -2,7 +2,8 @@
 // hidden test "[oracle dump]" with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in
 // MOTLEY_DUMP_FAMILY. The file is JSON:
 //
-//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows,
+//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows, chunks,
+//     thetas (by layer; 0: the layer does not rotate), rotated, score_width, logit_softcap, embedding_scale,
 //     latent {rank, rope, value}, experts {layers, count, per_token, ...}
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step
@@ -82,9 +83,12 @@ json describe_experts(const Transformer& t) {
 
 json describe(const Job& job) {
   const Transformer& t = job.transformer;
-  json windows = json::array();
-  for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer)
+  json windows = json::array(), chunks = json::array(), thetas = json::array();
+  for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer) {
     windows.push_back(t.window(layer));
+    chunks.push_back(t.chunk(layer));
+    thetas.push_back(t.rotates(layer) ? t.rope_theta_of(layer) : 0);
+  }
   return {{"transformer",
            {{"family", t.family == Family::gpt2 ? "gpt2" : "llama"},
             {"layers", t.layers},
@@ -95,6 +99,12 @@ json describe(const Job& job) {
             {"rope_theta", t.rope_theta},
             {"qk_norm", t.qk_norm},
             {"windows", windows},
+            {"chunks", chunks},
+            {"thetas", thetas},
+            {"rotated", t.rope_dim > 0 ? t.rope_dim : t.head_dim},
+            {"score_width", t.score_width > 0 ? t.score_width : t.head_dim},
+            {"logit_softcap", t.logit_softcap},
+            {"embedding_scale", t.embedding_scale},
             {"latent", {{"rank", t.latent.kv_rank}, {"rope", t.latent.rope_dim}, {"value", t.value_dim()}}},
             {"experts", describe_experts(t)},
             {"extra", t.trained_extra()},
