@@ -354,22 +354,36 @@ void take_keys(const HeadShape& s, const float* dq, const float* dkeys, float* d
 namespace {
 constexpr double kGeluScale = 0.7978845608028654;  // sqrt(2/pi)
 constexpr double kGeluCubic = 0.044715;            // arXiv:1606.08415
+
+double gelu_of(double x) { return 0.5 * x * (1.0 + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x))); }
+double slope_of_gelu(double x) {
+  const double tanh = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
+  const double inner = kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
+  return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner;
+}
 }  // namespace
 
 void gelu(const InnerShape& s, const float* u, float* y) {
-  for (std::int64_t i = 0; i < s.N * s.F; ++i) {
-    const double x = u[i];
-    y[i] = static_cast<float>(0.5 * x * (1.0 + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x))));
-  }
+  for (std::int64_t i = 0; i < s.N * s.F; ++i) y[i] = static_cast<float>(gelu_of(u[i]));
 }
 
 void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
-  for (std::int64_t i = 0; i < s.N * s.F; ++i) {
-    const double x = u[i];
-    const double tanh = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
-    const double inner = kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
-    du[i] = static_cast<float>(dy[i] * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner));
-  }
+  for (std::int64_t i = 0; i < s.N * s.F; ++i) du[i] = static_cast<float>(dy[i] * slope_of_gelu(u[i]));
+}
+
+void geglu(const InnerShape& s, const float* u, float* y) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t f = 0; f < s.F; ++f)
+      y[row * s.F + f] = static_cast<float>(gelu_of(u[row * 2 * s.F + f]) * u[row * 2 * s.F + s.F + f]);
+}
+
+void geglu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t f = 0; f < s.F; ++f) {
+      const double gate = u[row * 2 * s.F + f], up = u[row * 2 * s.F + s.F + f], g = dy[row * s.F + f];
+      du[row * 2 * s.F + f] = static_cast<float>(g * up * slope_of_gelu(gate));
+      du[row * 2 * s.F + s.F + f] = static_cast<float>(g * gelu_of(gate));
+    }
 }
 
 void swiglu(const InnerShape& s, const float* u, float* y) {

@@ -111,6 +111,9 @@ void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* 
 // y(N,F) = SiLU(gate) * up; a row of u(N,2F) is [gate | up] (arXiv:2002.05202).
 void swiglu(const InnerShape& s, const float* u, float* y);
 void swiglu_backward(const InnerShape& s, const float* dy, const float* u, float* du);
+// y(N,F) = GELU(gate) * up, tanh form; rows of u as above (arXiv:2002.05202).
+void geglu(const InnerShape& s, const float* u, float* y);
+void geglu_backward(const InnerShape& s, const float* dy, const float* u, float* du);
 
 // y(N,C) = x + residual (+ bias(C), unless null)
 void add_residual(std::int64_t N, std::int64_t C, const float* x, const float* residual, const float* bias,

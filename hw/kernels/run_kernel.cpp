@@ -44,7 +44,11 @@ Function* one_of(KernelLibrary library, Function* fast, Function* reference) {
 // Activates all rows of an MLP's inner tensor, or computes the gradient of what was activated.
 void activate(KernelLibrary library, const Transformer& model, bool backward,
               const reference::InnerShape& shape, const KernelTensors& tensors) {
-  if (model.gated() && backward)
+  if (model.gated() && model.activation == GateActivation::gelu && backward)
+    reference::geglu_backward(shape, tensors.in[0], tensors.in[1], tensors.out[0]);
+  else if (model.gated() && model.activation == GateActivation::gelu)
+    reference::geglu(shape, tensors.in[0], tensors.out[0]);
+  else if (model.gated() && backward)
     one_of(library, fast::swiglu_backward, reference::swiglu_backward)(shape, tensors.in[0], tensors.in[1],
                                                                        tensors.out[0]);
   else if (model.gated())

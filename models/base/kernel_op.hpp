@@ -25,9 +25,9 @@ namespace motley {
 //   rope                    qkv                               qkv, q, k rotated   -
 //   rope_backward           dqkv                              dqkv, rotated back  -
 //   qk_norm                 qkv                               qkv, q and k normed; statistics(N,heads+kv)[q, k weight]
-//                           over all heads: statistics(N,2), of all ranks' heads; an all_reduce comes before
+//                           over all heads: statistics(N,2); on several ranks their sum comes from a kernel before
 //   qk_norm_backward        dqkv, qkv, statistics             dqkv, dweights(2,D)[q, k weight]
-//                           over all heads: the weights' gradients are accumulated
+//                           over all heads, or without weights: no dweights, += instead
 //   accumulate              gradients, one after the other    -                   each has n elements: +=
 //   attention               qkv[, keys]                       y, lse(B,heads,T)   [sinks]  causal, windowed, fused
 //   attention_backward      dy, qkv, y, lse[, keys]           dqkv; where keys are gathered: dq, dkeys   [sinks +=]

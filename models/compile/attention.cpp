@@ -26,29 +26,53 @@ struct Widths {
 
 Ids norm_weights(const KernelWriter& w) { return w.layer_weights({"q_norm.weight", "k_norm.weight"}); }
 
+// Norms all heads together. Ranks that have parts of the heads sum two numbers a row between two kernels.
+void normalise_all_heads(KernelWriter& w, KeptAttention& kept) {
+  if (w.tp() > 1) {
+    w.emit(KernelOp::qk_norm, {*kept.unnormed}, {*kept.qk_statistics});
+    w.all_reduce(*kept.qk_statistics);
+    w.emit(KernelOp::qk_norm, {*kept.unnormed, *kept.qk_statistics}, {kept.qkv}, norm_weights(w));
+  } else {
+    w.emit(KernelOp::qk_norm, {*kept.unnormed}, {kept.qkv, *kept.qk_statistics}, norm_weights(w));
+  }
+}
+
+TensorId normalise_all_heads_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
+                                      TensorId dqkv) {
+  Ids weights = norm_weights(w);
+  if (!weights.empty() && w.frozen(weights[0])) weights.clear();
+  const TensorId dunnormed = w.gradient("qkv.unnormed", {s.N, s.qkv});
+  Ids in = {dqkv, kept.unnormed.value(), kept.qk_statistics.value()};
+  if (w.tp() > 1) {
+    in.push_back(w.exact_gradient("qk_norm.products", {s.N, 2}));
+    w.emit(KernelOp::qk_norm_backward, {in[0], in[1], in[2]}, {in[3]});
+    w.all_reduce(in[3]);
+  }
+  w.emit(KernelOp::qk_norm_backward, in, {dunnormed}, weights);
+  return dunnormed;
+}
+
 void normalise_heads(KernelWriter& w, const Widths& s, KeptAttention& kept) {
   const std::int64_t heads = (w.transformer().heads + w.transformer().kv_heads) / w.tp();
-  const bool whole = w.transformer().qk_norm_form == QkNormForm::all_heads;
+  const bool together = w.transformer().qk_norm_form == QkNormForm::all_heads;
   kept.unnormed = kept.qkv;
   kept.qkv = w.activation("qkv.normed", {s.N, s.qkv});
-  kept.qk_statistics = w.exact("qkv.statistics", {s.N, whole ? 2 : heads});
+  kept.qk_statistics = w.exact("qkv.statistics", {s.N, together ? 2 : heads});
+  if (together) return normalise_all_heads(w, kept);
   w.emit(KernelOp::qk_norm, {*kept.unnormed}, {kept.qkv, *kept.qk_statistics}, norm_weights(w));
-  if (whole) w.all_reduce(*kept.qk_statistics);
 }
 
 // Where each head is normed by itself, every rank has some of the heads and the whole weights, so the weights'
-// gradients are summed before they accumulate. Where all heads are normed together, a rank has its part of the
-// weights, and the ranks sum two numbers a row, forward and backward. Assumes: that sum takes as long after the kernel
-// as in its middle.
+// gradients are summed before they accumulate. Where all heads are normed together, a rank has its part of the weights.
 TensorId normalise_heads_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
                                   TensorId dqkv) {
+  if (w.transformer().qk_norm_form == QkNormForm::all_heads)
+    return normalise_all_heads_backward(w, s, kept, dqkv);
   const Ids both = norm_weights(w);
   const TensorId dunnormed = w.gradient("qkv.unnormed", {s.N, s.qkv});
-  if (w.transformer().qk_norm_form != QkNormForm::head) {
-    const TensorId products = w.exact_gradient("qk_norm.products", {s.N, 2});
+  if (both.empty()) {
     w.emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed.value(), kept.qk_statistics.value()},
-           {dunnormed, products}, both.empty() || w.frozen(both[0]) ? Ids{} : both);
-    if (!both.empty()) w.all_reduce(products);
+           {dunnormed});
     return dunnormed;
   }
   const TensorId dweights = w.exact_gradient("qk_norm", {2, w.transformer().head_dim});

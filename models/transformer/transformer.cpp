@@ -377,7 +377,9 @@ std::string simulated_only(const Transformer& t) {
   const Experts& e = t.experts;
   if (t.qk_norm && t.qk_norm_form != QkNormForm::head)
     return fmt::format("qk_norm_form: {}", name_of(t.qk_norm_form));
-  if (t.activation != GateActivation::silu) return fmt::format("activation: {}", name_of(t.activation));
+  const bool gelu_of_dense = t.activation == GateActivation::gelu && e.count == 0;
+  if (t.activation != GateActivation::silu && !gelu_of_dense)
+    return fmt::format("activation: {}", name_of(t.activation));
   if (t.attention_sinks) return "attention_sinks: true";
   if (t.attention_softcap > 0) return fmt::format("attention_softcap: {:g}", t.attention_softcap);
   if (e.bias) return "experts.bias: true";

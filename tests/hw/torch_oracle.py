@@ -91,7 +91,8 @@ def feed_forward(x, p, name, t):
         inner = F.linear(x, p[name + ".fc1.weight"], p[name + ".fc1.bias"])
         return F.linear(F.gelu(inner, approximate="tanh"), p[name + ".fc2.weight"], p[name + ".fc2.bias"])
     gate, up = F.linear(x, p[name + ".gate_up.weight"], p.get(name + ".gate_up.bias")).chunk(2, -1)
-    return F.linear(F.silu(gate) * up, p[name + ".fc2.weight"], p.get(name + ".fc2.bias"))
+    activated = F.gelu(gate, approximate="tanh") if t["gelu"] else F.silu(gate)
+    return F.linear(activated * up, p[name + ".fc2.weight"], p.get(name + ".fc2.bias"))
 
 
 def experts(x, p, name, t):

@@ -3,7 +3,7 @@
 // MOTLEY_DUMP_FAMILY. The file is JSON:
 //
 //   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows, chunks,
-//     thetas (by layer; 0: the layer does not rotate), rotated, score_width, logit_softcap, embedding_scale,
+//     thetas (by layer; 0: the layer does not rotate), rotated, gelu (of the gate), score_width, logit_softcap, embedding_scale,
 //     latent {rank, rope, value}, experts {layers, count, per_token, ...}
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step
@@ -103,6 +103,7 @@ json describe(const Job& job) {
             {"thetas", thetas},
             {"rotated", t.rope_dim > 0 ? t.rope_dim : t.head_dim},
             {"score_width", t.score_width > 0 ? t.score_width : t.head_dim},
+            {"gelu", t.activation == GateActivation::gelu},
             {"logit_softcap", t.logit_softcap},
             {"embedding_scale", t.embedding_scale},
             {"latent", {{"rank", t.latent.kv_rank}, {"rope", t.latent.rope_dim}, {"value", t.value_dim()}}},
