@@ -68,6 +68,19 @@ def complaints(value, kind, place="answer"):
     return [] if fits else [f"{place} is {value!r}, not {kind}"]
 
 
+def living(group):
+    """The processes of a group that have not ended."""
+    processes = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of_group = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(of_group) == group and state not in "ZX":
+            processes.append(stat.parent.name)
+    return processes
+
+
 class Package(unittest.TestCase):
     maxDiff = 2000
 
@@ -191,24 +204,41 @@ class Package(unittest.TestCase):
         started = []
         real_popen = subprocess.Popen
 
-        def noting(*words, **options):
-            started.append(real_popen(*words, **options))
-            return started[-1]
+        class Noted(real_popen):
+            def __init__(self, *words, **options):
+                super().__init__(*words, **options)
+                started.append(self)
 
-        with mock.patch("subprocess.Popen", noting), self.assertRaises(subprocess.TimeoutExpired):
-            motley.plan("mixed-fleet", time_limit="500s", evaluations=1_000_000, timeout=0.2)
-        self.assertIsNotNone(started[0].poll())
+        class Interrupted(Noted):
+            asked = False
 
-        class Interrupting(real_popen):
             def communicate(self, *words, **options):
-                if not started[1:]:
-                    started.append(self)
-                    raise KeyboardInterrupt
+                if not self.asked:
+                    self.asked = True
+                    raise KeyboardInterrupt  # as Ctrl-C does
                 return super().communicate(*words, **options)
 
-        with mock.patch("subprocess.Popen", Interrupting), self.assertRaises(KeyboardInterrupt):
-            motley.plan("mixed-fleet", time_limit="500s", evaluations=1_000_000)
-        self.assertIsNotNone(started[1].poll())
+        # One that ends when it is asked to, and one that does not, with a worker that holds its output open.
+        for text in ("exec sleep 1000", "trap '' INT\nsleep 1000 &\nwait"):
+            self.use_fake(text)
+            with mock.patch("motley._program._PATIENCE_S", 0.3):
+                with mock.patch("subprocess.Popen", Noted), self.assertRaises(subprocess.TimeoutExpired):
+                    motley.simulate("quickstart", timeout=0.1)
+                with mock.patch("subprocess.Popen", Interrupted), self.assertRaises(KeyboardInterrupt):
+                    motley.simulate("quickstart")
+        self.assertEqual(len(started), 4)
+        for process in started:
+            self.assertIsNotNone(process.poll())
+            self.assertEqual(living(process.pid), [])
+
+    def use_fake(self, text):
+        """Makes a shell script the program for the rest of this test."""
+        fake = self.folder / "motley"
+        fake.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        fake.chmod(0o755)
+        patch = mock.patch.dict(os.environ, {"MOTLEY_PROGRAM": str(fake)})
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def test_the_program_is_found_where_it_may_stand(self):
         with mock.patch.dict(os.environ, {"MOTLEY_PROGRAM": "/nowhere/motley"}), \
@@ -232,13 +262,11 @@ class Package(unittest.TestCase):
         self.assertEqual(program_seen(MOTLEY_PROGRAM=PROGRAM).stdout.strip(), PROGRAM)
 
     def test_another_program_is_no_answer(self):
-        fake = self.folder / "motley"
-        for text, message in (("not JSON", "no JSON: it printed nothing"),
-                              ('{"schema": "motley.simulate/9"}', "schema")):
-            fake.write_text(f"#!/bin/sh\necho '{text}'\n", encoding="utf-8")
-            fake.chmod(0o755)
-            with mock.patch.dict(os.environ, {"MOTLEY_PROGRAM": str(fake)}), \
-                    self.assertRaisesRegex(motley.ProgramError, message):
+        for text, message in (("echo no JSON", "no JSON: it printed nothing"),
+                              ("echo no JSON; echo broken >&2; exit 1", "exit code 1 and no JSON: broken"),
+                              ("""echo '{"schema": "motley.simulate/9"}'""", "answers with schema motley.simulate/9")):
+            self.use_fake(text)
+            with self.assertRaisesRegex(motley.ProgramError, message):
                 motley.simulate("quickstart")
 
     def test_every_example_runs(self):

@@ -3,7 +3,8 @@
 // MOTLEY_DUMP_FAMILY. The file is JSON:
 //
 //   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows, chunks,
-//     thetas (by layer; 0: the layer does not rotate), rotated, gelu (of the gate), score_width, logit_softcap, embedding_scale,
+//     thetas (by layer; 0: the layer does not rotate), rotated, gelu (of the gate), score_width,
+//     logit_softcap, embedding_scale,
 //     latent {rank, rope, value}, experts {layers, count, per_token, ...}
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -72,12 +73,16 @@ def find_program() -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Asks the program to end with its workers, and kills it if it does not."""
-    process.send_signal(signal.SIGINT)
+    """Asks the program and its workers, a process group of their own, to end, and kills them if they do not."""
+    def send(number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+    send(signal.SIGINT)
     try:
         process.communicate(timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        process.kill()
+        send(signal.SIGKILL)
         process.communicate()
 
 
@@ -89,7 +94,8 @@ def run(words: Sequence[str], *, schema: str, text: str | None = None, timeout: 
     """
     command = [find_program(), *words, "--json"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE, text=True,
-                          encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                          encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          process_group=0) as process:
         try:
             out, err = process.communicate(text, timeout=timeout)
         except BaseException:
