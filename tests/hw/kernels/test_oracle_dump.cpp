@@ -141,7 +141,8 @@ TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
     work = &started;
     dumped["parameters"] = parameters_of(started, all);
     started.observer = [&](const Kernel& kernel, int micro_batch) {
-      if (first_step && kernel.op == KernelOp::matmul && kernel.layer == job.transformer.layers)
+      const KernelOp logits = job.transformer.logit_softcap > 0 ? KernelOp::softcap : KernelOp::matmul;
+      if (first_step && kernel.op == logits && kernel.layer == job.transformer.layers)
         dumped["logits"].push_back(values_of(*work, kernel.out[0], micro_batch));
       if (first_step && kernel.op == KernelOp::embed_backward) dumped["gradients"] = gradients_of(*work);
     };

@@ -269,8 +269,8 @@ TEST_CASE("rotation, theta and norms of queries follow the layer") {
 
 TEST_CASE("whole published models are their language part and what sees images") {
   // Totals of the weights on the Hugging Face hub (the `safetensors` entry of the hub's API for google/gemma-3-4b-it,
-  // gemma-3-12b-it, gemma-3-27b-it and meta-llama/Llama-4-Scout-17B-16E-Instruct; 2025). Gemma 3's three models have
-  // one vision part (SigLIP) and a projection of 1,152 elements to the hidden width, with a norm before it.
+  // gemma-3-12b-it, gemma-3-27b-it, Llama-4-Scout-17B-16E and Llama-4-Maverick-17B-128E; 2025). Gemma 3's three models
+  // have one vision part (SigLIP) and a projection of 1,152 elements to the hidden width, with a norm before it.
   const std::map<std::string, std::int64_t> totals = {
       {"gemma-3-4b", 4'300'079'472}, {"gemma-3-12b", 12'187'325'040}, {"gemma-3-27b", 27'432'406'640}};
   for (const auto& [name, total] : totals) {
@@ -278,7 +278,9 @@ TEST_CASE("whole published models are their language part and what sees images")
     INFO(name);
     CHECK(total - parameter_count(t) - 1152 * t.hidden - 1152 == 416'866'032);
   }
+  // Both Llama 4 have one vision part.
   CHECK(108'641'793'536 - parameter_count(load_transformer("llama-4-scout")) == 871'932'416);
+  CHECK(401'583'781'376 - parameter_count(load_transformer("llama-4-maverick")) == 871'932'416);
   // GLM-4.5 and GLM-4.5-Air come with a module for a second token, and its copy of the embedding and of the head
   // (zai-org/GLM-4.5 and GLM-4.5-Air, 2025-07).
   for (const auto& [name, total] :
