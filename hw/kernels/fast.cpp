@@ -111,6 +111,14 @@ Head head_of(const HeadShape& s, std::int64_t h) {
   return {h * s.D, (s.H + shared) * s.D, (s.H + s.G) * s.D + shared * s.V(), h * s.V()};
 }
 
+// Caps the scores (T,T) that are seen.
+void cap_scores(const HeadShape& s, float* scores) {
+  if (s.softcap <= 0) return;
+  for (std::int64_t t = 0; t < s.T; ++t)
+    for (std::int64_t u = s.first_seen(t); u <= t; ++u)
+      scores[t * s.T + u] = static_cast<float>(s.capped(scores[t * s.T + u]));
+}
+
 // Turns scores (T,T) into probabilities over the keys that each query sees, and 0 for other keys. lse is (T).
 void masked_softmax(const HeadShape& s, float* scores, float* lse) {
   for (std::int64_t t = 0; t < s.T; ++t) {
@@ -140,8 +148,9 @@ void masked_softmax_backward(const HeadShape& s, float scale, const float* lse, 
     const std::int64_t first = s.first_seen(t);
     float *const p = scores + t * s.T, *const g = dp + t * s.T;
     for (std::int64_t u = first; u <= t; ++u) {
+      const auto slope = static_cast<float>(s.slope_of_cap(p[u]));
       p[u] = std::exp(p[u] - lse[t]);
-      g[u] = scale * p[u] * (g[u] - shift);
+      g[u] = slope * scale * p[u] * (g[u] - shift);
     }
     std::fill(p, p + first, 0.0F);
     std::fill(g, g + first, 0.0F);
@@ -162,6 +171,7 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
       const float* in = qkv + b * s.T * s.row();
       gemm({s.T, s.T, s.D, scale}, {in + at.query, s.row()}, {in + at.key, s.row(), true}, scores.data(),
            s.T);
+      cap_scores(s, scores.data());
       masked_softmax(s, scores.data(), lse + (b * s.H + h) * s.T);
       gemm({s.T, s.V(), s.T}, {scores.data(), s.T}, {in + at.value, s.row()},
            y + b * s.T * s.H * s.V() + at.out, s.H * s.V());
@@ -181,6 +191,7 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
       float* din = dqkv + b * s.T * s.row();
       const Matrix query{in + at.query, s.row()}, key{in + at.key, s.row()};
       gemm({s.T, s.T, s.D, scale}, query, {key.values, key.stride, true}, scores.data(), s.T);
+      cap_scores(s, scores.data());
       gemm({s.T, s.T, s.V()}, {g, stride}, {in + at.value, s.row(), true}, dp.data(), s.T);
       masked_softmax_backward(s, scale, lse + (b * s.H + h) * s.T, g, y + b * s.T * stride + at.out,
                               scores.data(), dp.data());

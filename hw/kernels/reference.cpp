@@ -285,7 +285,7 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse, const
         double maximum = -std::numeric_limits<double>::infinity(), total = 0;
         const std::int64_t last = s.layout.place(t), first = s.first_seen(last);
         for (std::int64_t u = first; u <= last; ++u) {
-          const double value = scale * dot(qkv + at.query(b, t, h), from + at.key(b, u, h), s.D);
+          const double value = s.capped(scale * dot(qkv + at.query(b, t, h), from + at.key(b, u, h), s.D));
           score[static_cast<std::size_t>(u)] = value;
           if (value > maximum) maximum = value;
         }
@@ -322,8 +322,10 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
         const std::int64_t last = s.layout.place(t);
         for (std::int64_t u = s.first_seen(last); u <= last; ++u) {
           const float* k = from + at.key(b, u, h);
-          const double p = std::exp(scale * dot(q, k, s.D) - lse[(b * s.H + h) * s.T + t]);
-          const double ds = scale * p * (dot(g, from + at.value(b, u, h), s.V()) - row);
+          const double score = s.capped(scale * dot(q, k, s.D));
+          const double p = std::exp(score - lse[(b * s.H + h) * s.T + t]);
+          const double ds =
+              s.slope_of_cap(score) * scale * p * (dot(g, from + at.value(b, u, h), s.V()) - row);
           double* dk = key_sum + at.key(b, u, h);
           double* dv = key_sum + at.value(b, u, h);
           for (std::int64_t d = 0; d < s.V(); ++d) dv[d] += p * g[d];

@@ -61,9 +61,15 @@ struct HeadShape {
   SequenceLayout layout = {};
   std::int64_t chunk = 0;        // tokens of a chunk, beyond which a query sees nothing; 0: no chunks
   std::int64_t score_width = 0;  // scores are divided by its root; 0: D
+  double softcap = 0;            // scores become softcap * tanh(scores / softcap); 0: they stay
   std::int64_t rotated = 0;      // elements of a head that RoPE rotates, the first ones; 0: D
   double score_scale() const {
     return 1.0 / std::sqrt(static_cast<double>(score_width > 0 ? score_width : D));
+  }
+  double capped(double score) const { return softcap > 0 ? softcap * std::tanh(score / softcap) : score; }
+  // The gradient of capped(), from its value.
+  double slope_of_cap(double capped) const {
+    return softcap > 0 ? 1 - capped / softcap * (capped / softcap) : 1;
   }
   std::int64_t turning() const { return rotated > 0 ? rotated : D; }
   std::int64_t V() const { return value_width > 0 ? value_width : D; }
@@ -88,8 +94,8 @@ void qk_norm(const HeadShape& s, double epsilon, const float* q_weight, const fl
 // dweights(2,D) = gradients of q_weight and k_weight; not accumulated.
 void qk_norm_backward(const HeadShape& s, const float* dnormed, const float* qkv, const float* statistics,
                       const float* q_weight, const float* k_weight, float* dqkv, float* dweights);
-// y(N, H*V) = softmax(q k' * score_scale(), causal, windowed) v; lse(B,H,T) = log of the sum of exponentials of the
-// scores.
+// y(N, H*V) = softmax(capped(q k' * score_scale()), causal, windowed) v; lse(B,H,T) = log of the sum of exponentials of
+// the scores.
 // `keys`: the keys and values of all ranks, as place_keys lays them out; null: this rank holds the whole sequence.
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse, const float* keys = nullptr);
 // Recomputes the probabilities from lse (FlashAttention, arXiv:2205.14135). dqkv has the shape of qkv. With `keys`,

@@ -72,6 +72,7 @@ reference::HeadShape head_shape(const KernelContext& c, int layer) {
           .layout = c.layout,
           .chunk = t.chunk(layer),
           .score_width = t.score_width,
+          .softcap = t.attention_softcap,
           .rotated = t.rope_dim};
 }
 

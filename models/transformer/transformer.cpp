@@ -381,7 +381,6 @@ std::string simulated_only(const Transformer& t) {
   if (t.activation != GateActivation::silu && !gelu_of_dense)
     return fmt::format("activation: {}", name_of(t.activation));
   if (t.attention_sinks) return "attention_sinks: true";
-  if (t.attention_softcap > 0) return fmt::format("attention_softcap: {:g}", t.attention_softcap);
   if (e.bias) return "experts.bias: true";
   if (e.router_bias) return "experts.router_bias: true";
   if (e.weighted_inputs) return "experts.weighted_inputs: true";

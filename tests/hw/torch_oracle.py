@@ -79,6 +79,8 @@ def attend(x, p, name, t, i):
     B, T, _ = x.shape
     q, k, v = (latent_heads if t["latent"]["rank"] else heads)(x, p, name, t, i)
     scores = q @ k.transpose(-1, -2) / t["score_width"]**0.5
+    if cap := t["attention_softcap"]:
+        scores = cap * (scores / cap).tanh()
     distance = torch.arange(T)[:, None] - torch.arange(T)[None, :]
     chunk = torch.arange(T) // (t["chunks"][i] or T)
     hidden = (distance < 0) | (distance >= (t["windows"][i] or T)) | (chunk[:, None] != chunk[None, :])

@@ -22,7 +22,7 @@ namespace {
 
 // Changes a tiny llama to a variant that is simulated only.
 void vary_simulated(const std::string& name, Transformer& t) {
-  if (name == "gemma2") {
+  if (name == "gemma2-experts") {
     t.norms = NormPlaces::both;
     t.activation = GateActivation::gelu;
     t.sliding_window = 5;
@@ -30,6 +30,7 @@ void vary_simulated(const std::string& name, Transformer& t) {
     t.attention_softcap = 50;
     t.logit_softcap = 30;
     t.embedding_scale = 5.5;
+    t.experts = {.count = 4, .per_token = 2, .ffn = 48, .dense_layers = {}};
   }
   if (name == "gpt-oss") {
     t.qkv_bias = t.output_bias = t.attention_sinks = true;
@@ -89,7 +90,7 @@ Transformer tiny_variant(const std::string& name) {
   }
   if (name == "latent") t.latent = {.q_rank = 0, .kv_rank = 16, .rope_dim = 4, .value_dim = 6};
   if (name == "latent") t.kv_heads = t.heads;
-  // Gemma 3's layers, with Gemma 2's cap on the logits and GLM-4's rotation.
+  // Gemma 3's layers, with Gemma 2's caps and GLM-4's rotation.
   if (name == "sandwich") {
     t.activation = GateActivation::gelu;
     t.norms = NormPlaces::both;
@@ -99,6 +100,7 @@ Transformer tiny_variant(const std::string& name) {
     t.windowed_rope_theta = 100;
     t.rope_dim = 4;
     t.score_width = 12;
+    t.attention_softcap = 0.2;
     t.logit_softcap = 0.5;
     t.embedding_scale = 5.5;
   }
@@ -126,7 +128,7 @@ const std::vector<std::string>& variants() {
 }
 
 const std::vector<std::string>& simulated_variants() {
-  static const std::vector<std::string> names = {"gemma2", "gpt-oss", "llama4", "olmo2"};
+  static const std::vector<std::string> names = {"gemma2-experts", "gpt-oss", "llama4", "olmo2"};
   return names;
 }
 

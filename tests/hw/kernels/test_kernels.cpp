@@ -51,7 +51,8 @@ TEST_CASE("a norm over the first part of a row leaves the rest to the residual")
 
 TEST_CASE("attention_backward is the gradient of attention, with shared key heads too") {
   const std::int64_t G = GENERATE(1, 2, 4), window = GENERATE(0, 1, 3), V = GENERATE(0, 2);
-  const reference::HeadShape s{2, 5, 4, G, 3, window, V};
+  reference::HeadShape s{2, 5, 4, G, 3, window, V};
+  s.softcap = GENERATE(0, 0.4);
   const auto count = static_cast<std::size_t>(s.B * s.T * s.row());
   const auto out = static_cast<std::size_t>(s.B * s.T * s.H * s.V());
   const Values qkv = random_values(count, 6), dy = random_values(out, 7);
@@ -447,7 +448,8 @@ TEST_CASE("the attention kernels agree with their definition, whoever computes t
       GENERATE(reference::HeadShape{1, 1, 1, 1, 2}, reference::HeadShape{2, 5, 4, 2, 3},
                reference::HeadShape{1, 33, 6, 1, 8}, reference::HeadShape{2, 64, 4, 4, 16},
                reference::HeadShape{1, 33, 4, 2, 8, 7}, reference::HeadShape{2, 16, 4, 4, 12, 0, 8},
-               reference::HeadShape{.B = 1, .T = 33, .H = 4, .G = 2, .D = 8, .chunk = 10, .score_width = 20});
+               reference::HeadShape{
+                   .B = 1, .T = 33, .H = 4, .G = 2, .D = 8, .chunk = 10, .score_width = 20, .softcap = 0.3});
   const Attended slow = attend(
       s, [](auto&&... values) { reference::attention(values...); },
       [](auto&&... values) { reference::attention_backward(values...); });

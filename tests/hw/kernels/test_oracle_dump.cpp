@@ -4,7 +4,7 @@
 //
 //   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows, chunks,
 //     thetas (by layer; 0: the layer does not rotate), rotated, gelu (of the gate), score_width,
-//     logit_softcap, embedding_scale,
+//     attention_softcap, logit_softcap, embedding_scale,
 //     latent {rank, rope, value}, experts {layers, count, per_token, ...}
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step
@@ -105,6 +105,7 @@ json describe(const Job& job) {
             {"rotated", t.rope_dim > 0 ? t.rope_dim : t.head_dim},
             {"score_width", t.score_width > 0 ? t.score_width : t.head_dim},
             {"gelu", t.activation == GateActivation::gelu},
+            {"attention_softcap", t.attention_softcap},
             {"logit_softcap", t.logit_softcap},
             {"embedding_scale", t.embedding_scale},
             {"latent", {{"rank", t.latent.kv_rank}, {"rope", t.latent.rope_dim}, {"value", t.value_dim()}}},

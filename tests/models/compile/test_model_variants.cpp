@@ -129,7 +129,7 @@ TEST_CASE("attention that sees less computes less, and holds the same tensors") 
 }
 
 TEST_CASE("real ranks refuse what they do not compute, by its key") {
-  const std::map<std::string, std::string> keys = {{"gemma2", "attention_softcap: 50"},
+  const std::map<std::string, std::string> keys = {{"gemma2-experts", "activation: gelu"},
                                                    {"gpt-oss", "activation: clamped_silu"},
                                                    {"llama4", "qk_norm_form: unweighted"},
                                                    {"olmo2", "qk_norm_form: all_heads"}};
