@@ -101,7 +101,7 @@ Transformer tiny_variant(const std::string& name) {
     t.rope_dim = 4;
     t.score_width = 12;
     t.attention_softcap = 0.2;
-    t.logit_softcap = 0.5;
+    t.logit_softcap = 5;
     t.embedding_scale = 5.5;
   }
   if (name == "chunked") {  // Llama 4's attention and OLMo 2's norms
