@@ -153,6 +153,17 @@ class Package(unittest.TestCase):
         with self.assertRaises(motley.Refusal):
             motley.sweep("quickstart", {"strategy.tp": "1.."})
 
+    def test_a_refusal_may_mean_a_whole_file_and_have_others_beside_it(self):
+        other = {"kind": "unknown-key", "place": {"file": "a.yaml", "line": 2, "column": 3}, "message": "second",
+                 "hint": "other"}
+        document = {"schema": "motley.refusal/1", "kind": "too-large", "exit_code": 2, "message": "first", "hint": None,
+                    "place": {"file": "a.yaml", "line": None, "column": None}, "others": [other]}
+        self.use_fake(f"echo '{json.dumps(document)}'; exit 2")
+        with self.assertRaises(motley.Refusal) as caught:
+            motley.simulate("quickstart")
+        self.assertEqual(str(caught.exception), "a.yaml: first\na.yaml:2:3: second\n  hint: other")
+        self.assertEqual([each.exit_code for each in caught.exception.others], [2])
+
     def test_rows_of_a_sweep_are_those_of_the_program_and_of_simulate(self):
         axes = {"strategy.tp": [2, 3, 4], "train.micro_batch": "1,2"}
         table = printed("sweep", "quickstart", "--set", "strategy.recompute=full", "--set", "strategy.tp=2,3,4",

@@ -18,14 +18,14 @@ _PATIENCE_S = 10.0  # for the program to end its workers after an interrupt
 
 @dataclass(frozen=True)
 class Place:
-    """Where a refused value stands. Lines and columns count from 1; 0: there is none."""
+    """Where a refused value stands. Lines and columns count from 1; None: the whole file is meant."""
 
     file: str
-    line: int
-    column: int
+    line: int | None
+    column: int | None
 
     def __str__(self) -> str:
-        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number > 0)])
+        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number is not None)])
 
 
 class Refusal(Exception):
@@ -33,20 +33,23 @@ class Refusal(Exception):
 
     `kind` is the kind of the refusal ("unknown-key", "out-of-memory"), `exit_code` the program's (2 bad input, 3
     impossible, 4 a threshold failed, 5 hardware missing), `place` where the value stands or None, and `hint` what to
-    do, or "".
+    do, or "". `others` are further refusals of the same input, if the program says more than one at once.
     """
 
-    def __init__(self, kind: str, exit_code: int, place: Place | None, message: str, hint: str) -> None:
-        super().__init__(kind, exit_code, place, message, hint)
+    def __init__(self, kind: str, exit_code: int, place: Place | None, message: str, hint: str,
+                 others: tuple[Refusal, ...] = ()) -> None:
+        super().__init__(kind, exit_code, place, message, hint, others)
         self.kind = kind
         self.exit_code = exit_code
         self.place = place
         self.message = message
         self.hint = hint
+        self.others = others
 
     def __str__(self) -> str:
-        return "".join([f"{self.place}: " if self.place else "", self.message,
-                        f"\n  hint: {self.hint}" if self.hint else ""])
+        own = "".join([f"{self.place}: " if self.place else "", self.message,
+                       f"\n  hint: {self.hint}" if self.hint else ""])
+        return "\n".join([own, *(str(other) for other in self.others)])
 
 
 class ProgramError(RuntimeError):
@@ -70,6 +73,13 @@ def find_program() -> str:
             if beside.is_file() and os.access(beside, os.X_OK):
                 return str(beside)
     raise ProgramError("the program `motley` is not found: put it on PATH, or name it in MOTLEY_PROGRAM")
+
+
+def _refusal(answer: dict[str, Any], exit_code: int) -> Refusal:
+    place = answer["place"]
+    return Refusal(answer["kind"], exit_code, Place(place["file"], place["line"], place["column"]) if place else None,
+                   answer["message"], answer["hint"] or "",
+                   tuple(_refusal(other, exit_code) for other in answer.get("others", [])))
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -107,10 +117,7 @@ def run(words: Sequence[str], *, schema: str, text: str | None = None, timeout: 
         raise ProgramError(f"{' '.join(command)} ended with exit code {process.returncode} and no JSON: "
                            f"{err.strip() or 'it printed nothing'}") from None
     if answer.get("schema") == "motley.refusal/1":
-        place = answer["place"]
-        raise Refusal(answer["kind"], answer["exit_code"],
-                      Place(place["file"], place["line"], place["column"]) if place else None,
-                      answer["message"], answer["hint"] or "")
+        raise _refusal(answer, answer["exit_code"])
     if answer.get("schema") != schema:
         raise ProgramError(f"{command[0]} answers with schema {answer.get('schema')}, this package reads {schema}")
     return dict(answer)
