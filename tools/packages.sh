@@ -16,8 +16,9 @@ guest_packages=(
   ibverbs-providers ibverbs-utils perftest libibverbs-dev librdmacm-dev
 )
 rival_packages=(openmpi-bin libopenmpi-dev ucx-utils libgloo-dev iperf3)  # only for tools/bench comm
-# Tests complete words in zsh and fish, hold files to their JSON Schema, and open pages in Chromium.
-check_packages=(clang-format clang-tidy git zsh fish help2man python3-jsonschema python3-yaml chromium)
+# Tests complete words in zsh and fish, hold files to their JSON Schema, check the types of tools/python, and open pages
+# in Chromium.
+check_packages=(clang-format clang-tidy git zsh fish help2man python3-jsonschema python3-yaml mypy chromium)
 fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
 
 # need_packages NAME...: installs the packages that are missing; silent if none is. Needs root or

@@ -39,16 +39,19 @@ std::vector<std::int64_t> best(const std::vector<double>& values, std::int64_t c
   return order;
 }
 
-// Lowers the scores of experts outside the best groups to -infinity, so that none of them is chosen.
+// Lowers the scores of experts outside the best groups to -infinity, so that none of them is chosen. The score of a
+// group is the sum of its best two (DeepSeek-V3), or its best one where scores are a softmax (DeepSeek-V2,
+// arXiv:2405.04434, section 2.2.2).
 void keep_best_groups(const Experts& e, std::vector<double>& scores) {
   if (e.groups_per_token == e.groups) return;
   const std::int64_t size = e.count / e.groups;
+  const std::int64_t counted = std::min<std::int64_t>(e.scores == RouterScores::softmax ? 1 : 2, size);
   std::vector<double> group_scores;
   for (std::int64_t group = 0; group < e.groups; ++group) {
     const auto first = scores.begin() + group * size;
     const std::vector<double> members(first, first + size);
     double sum = 0;
-    for (std::int64_t member : best(members, std::min<std::int64_t>(2, size))) sum += members[at(member)];
+    for (std::int64_t member : best(members, counted)) sum += members[at(member)];
     group_scores.push_back(sum);
   }
   std::vector<bool> kept(at(e.groups), false);

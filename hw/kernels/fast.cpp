@@ -111,6 +111,14 @@ Head head_of(const HeadShape& s, std::int64_t h) {
   return {h * s.D, (s.H + shared) * s.D, (s.H + s.G) * s.D + shared * s.V(), h * s.V()};
 }
 
+// Caps the scores (T,T) that are seen.
+void cap_scores(const HeadShape& s, float* scores) {
+  if (s.softcap <= 0) return;
+  for (std::int64_t t = 0; t < s.T; ++t)
+    for (std::int64_t u = s.first_seen(t); u <= t; ++u)
+      scores[t * s.T + u] = static_cast<float>(s.capped(scores[t * s.T + u]));
+}
+
 // Turns scores (T,T) into probabilities over the keys that each query sees, and 0 for other keys. lse is (T).
 void masked_softmax(const HeadShape& s, float* scores, float* lse) {
   for (std::int64_t t = 0; t < s.T; ++t) {
@@ -140,8 +148,9 @@ void masked_softmax_backward(const HeadShape& s, float scale, const float* lse, 
     const std::int64_t first = s.first_seen(t);
     float *const p = scores + t * s.T, *const g = dp + t * s.T;
     for (std::int64_t u = first; u <= t; ++u) {
+      const auto slope = static_cast<float>(s.slope_of_cap(p[u]));
       p[u] = std::exp(p[u] - lse[t]);
-      g[u] = scale * p[u] * (g[u] - shift);
+      g[u] = slope * scale * p[u] * (g[u] - shift);
     }
     std::fill(p, p + first, 0.0F);
     std::fill(g, g + first, 0.0F);
@@ -154,7 +163,7 @@ void masked_softmax_backward(const HeadShape& s, float scale, const float* lse, 
 
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
   // y is (B,T,H,V), lse (B,H,T)
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
+  const auto scale = static_cast<float>(s.score_scale());
   std::vector<float> scores(static_cast<std::size_t>(s.T * s.T));
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h) {
@@ -162,6 +171,7 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
       const float* in = qkv + b * s.T * s.row();
       gemm({s.T, s.T, s.D, scale}, {in + at.query, s.row()}, {in + at.key, s.row(), true}, scores.data(),
            s.T);
+      cap_scores(s, scores.data());
       masked_softmax(s, scores.data(), lse + (b * s.H + h) * s.T);
       gemm({s.T, s.V(), s.T}, {scores.data(), s.T}, {in + at.value, s.row()},
            y + b * s.T * s.H * s.V() + at.out, s.H * s.V());
@@ -170,7 +180,7 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
 
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
                         const float* lse, float* dqkv) {
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
+  const auto scale = static_cast<float>(s.score_scale());
   const std::int64_t stride = s.H * s.V();
   std::vector<float> scores(static_cast<std::size_t>(s.T * s.T)), dp(scores.size());
   std::fill_n(dqkv, s.B * s.T * s.row(), 0.0F);
@@ -181,6 +191,7 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
       float* din = dqkv + b * s.T * s.row();
       const Matrix query{in + at.query, s.row()}, key{in + at.key, s.row()};
       gemm({s.T, s.T, s.D, scale}, query, {key.values, key.stride, true}, scores.data(), s.T);
+      cap_scores(s, scores.data());
       gemm({s.T, s.T, s.V()}, {g, stride}, {in + at.value, s.row(), true}, dp.data(), s.T);
       masked_softmax_backward(s, scale, lse + (b * s.H + h) * s.T, g, y + b * s.T * stride + at.out,
                               scores.data(), dp.data());
@@ -235,20 +246,22 @@ class RopeTable {
 
 void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned) {
   // qkv is (B,T,(H+2G)*D); values are copied unchanged
-  const std::int64_t half = s.D / 2, turning = (s.H + s.G) * s.D;
-  const RopeTable& table = RopeTable::for_heads(theta, s.D, s.tokens());
+  const std::int64_t half = s.turning() / 2, turning = (s.H + s.G) * s.D;
+  const RopeTable& table = RopeTable::for_heads(theta, s.turning(), s.tokens());
   const auto direction = static_cast<float>(sign);
   for (std::int64_t row = 0; row < s.B * s.T; ++row) {
     const std::int64_t position = s.layout.position(row % s.T);
     const float *const cosine = table.cosines(position), *const sine = table.sines(position);
     const float* const in = qkv + row * s.row();
     float* const out = turned + row * s.row();
-    for (std::int64_t head = 0; head < turning; head += s.D)
+    for (std::int64_t head = 0; head < turning; head += s.D) {
       for (std::int64_t i = 0; i < half; ++i) {
         const float a = in[head + i], b = in[head + half + i], turn = direction * sine[i];
         out[head + i] = a * cosine[i] - b * turn;
         out[head + half + i] = b * cosine[i] + a * turn;
       }
+      std::copy(in + head + 2 * half, in + head + s.D, out + head + 2 * half);
+    }
     std::copy(in + turning, in + s.row(), out + turning);
   }
 }

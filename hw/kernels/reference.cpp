@@ -167,14 +167,14 @@ void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* 
 
 void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned) {
   // qkv is (B,T,(H+2G)*D); values are copied unchanged
-  const std::int64_t half = s.D / 2;
+  const std::int64_t half = s.turning() / 2;
   for (std::int64_t row = 0; row < s.B * s.T; ++row) {
     const auto position = static_cast<double>(s.layout.position(row % s.T));
     const float* in = qkv + row * s.row();
     float* out = turned + row * s.row();
     for (std::int64_t i = 0; i < half; ++i) {
       const double angle =
-          sign * position * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.D));
+          sign * position * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.turning()));
       const double cosine = std::cos(angle), sine = std::sin(angle);
       for (std::int64_t head = 0; head < s.H + s.G; ++head) {
         const double a = in[head * s.D + i], b = in[head * s.D + half + i];
@@ -182,6 +182,8 @@ void rope(const HeadShape& s, double theta, double sign, const float* qkv, float
         out[head * s.D + half + i] = static_cast<float>(b * cosine + a * sine);
       }
     }
+    for (std::int64_t head = 0; head < s.H + s.G; ++head)
+      std::copy(in + head * s.D + 2 * half, in + (head + 1) * s.D, out + head * s.D + 2 * half);
     for (std::int64_t c = (s.H + s.G) * s.D; c < s.row(); ++c) out[c] = in[c];
   }
 }
@@ -275,7 +277,7 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse, const
   // y is (B,T,H,V), lse (B,H,T)
   const Heads at{s, keys != nullptr};
   const float* const from = keys != nullptr ? keys : qkv;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
+  const double scale = s.score_scale();
   std::vector<double> score(static_cast<std::size_t>(s.tokens())), sum(static_cast<std::size_t>(s.V()));
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h)
@@ -283,7 +285,7 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse, const
         double maximum = -std::numeric_limits<double>::infinity(), total = 0;
         const std::int64_t last = s.layout.place(t), first = s.first_seen(last);
         for (std::int64_t u = first; u <= last; ++u) {
-          const double value = scale * dot(qkv + at.query(b, t, h), from + at.key(b, u, h), s.D);
+          const double value = s.capped(scale * dot(qkv + at.query(b, t, h), from + at.key(b, u, h), s.D));
           score[static_cast<std::size_t>(u)] = value;
           if (value > maximum) maximum = value;
         }
@@ -305,7 +307,7 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
   // P = exp(scores - lse); dV = P' dY; dS = P * (dY V' - rowsum(dY * Y)); dQ = dS K / sqrt(D); dK = dS' Q / sqrt(D)
   const Heads at{s, keys != nullptr};
   const float* const from = keys != nullptr ? keys : qkv;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
+  const double scale = s.score_scale();
   const std::int64_t rows = s.B * s.T, gathered = rows * s.layout.parts * s.key_row();
   std::vector<double> query_sum(static_cast<std::size_t>(rows * (keys != nullptr ? s.H * s.D : s.row())));
   std::vector<double> gathered_sum(static_cast<std::size_t>(keys != nullptr ? gathered : 0));
@@ -320,8 +322,10 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
         const std::int64_t last = s.layout.place(t);
         for (std::int64_t u = s.first_seen(last); u <= last; ++u) {
           const float* k = from + at.key(b, u, h);
-          const double p = std::exp(scale * dot(q, k, s.D) - lse[(b * s.H + h) * s.T + t]);
-          const double ds = scale * p * (dot(g, from + at.value(b, u, h), s.V()) - row);
+          const double score = s.capped(scale * dot(q, k, s.D));
+          const double p = std::exp(score - lse[(b * s.H + h) * s.T + t]);
+          const double ds =
+              s.slope_of_cap(score) * scale * p * (dot(g, from + at.value(b, u, h), s.V()) - row);
           double* dk = key_sum + at.key(b, u, h);
           double* dv = key_sum + at.value(b, u, h);
           for (std::int64_t d = 0; d < s.V(); ++d) dv[d] += p * g[d];
@@ -352,22 +356,36 @@ void take_keys(const HeadShape& s, const float* dq, const float* dkeys, float* d
 namespace {
 constexpr double kGeluScale = 0.7978845608028654;  // sqrt(2/pi)
 constexpr double kGeluCubic = 0.044715;            // arXiv:1606.08415
+
+double gelu_of(double x) { return 0.5 * x * (1.0 + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x))); }
+double slope_of_gelu(double x) {
+  const double tanh = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
+  const double inner = kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
+  return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner;
+}
 }  // namespace
 
 void gelu(const InnerShape& s, const float* u, float* y) {
-  for (std::int64_t i = 0; i < s.N * s.F; ++i) {
-    const double x = u[i];
-    y[i] = static_cast<float>(0.5 * x * (1.0 + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x))));
-  }
+  for (std::int64_t i = 0; i < s.N * s.F; ++i) y[i] = static_cast<float>(gelu_of(u[i]));
 }
 
 void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
-  for (std::int64_t i = 0; i < s.N * s.F; ++i) {
-    const double x = u[i];
-    const double tanh = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
-    const double inner = kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
-    du[i] = static_cast<float>(dy[i] * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner));
-  }
+  for (std::int64_t i = 0; i < s.N * s.F; ++i) du[i] = static_cast<float>(dy[i] * slope_of_gelu(u[i]));
+}
+
+void geglu(const InnerShape& s, const float* u, float* y) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t f = 0; f < s.F; ++f)
+      y[row * s.F + f] = static_cast<float>(gelu_of(u[row * 2 * s.F + f]) * u[row * 2 * s.F + s.F + f]);
+}
+
+void geglu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t f = 0; f < s.F; ++f) {
+      const double gate = u[row * 2 * s.F + f], up = u[row * 2 * s.F + s.F + f], g = dy[row * s.F + f];
+      du[row * 2 * s.F + f] = static_cast<float>(g * up * slope_of_gelu(gate));
+      du[row * 2 * s.F + s.F + f] = static_cast<float>(g * gelu_of(gate));
+    }
 }
 
 void swiglu(const InnerShape& s, const float* u, float* y) {
@@ -402,6 +420,16 @@ void add_bias_gradient(std::int64_t N, std::int64_t C, const float* dy, float* d
   for (std::int64_t row = 0; row < N; ++row)
     for (std::int64_t c = 0; c < C; ++c) sums[static_cast<std::size_t>(c)] += dy[row * C + c];
   for (std::int64_t c = 0; c < C; ++c) dbias[c] += static_cast<float>(sums[static_cast<std::size_t>(c)]);
+}
+
+void softcap(std::int64_t count, double cap, const float* x, float* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<float>(cap * std::tanh(x[i] / cap));
+}
+void softcap_backward(std::int64_t count, double cap, const float* dy, const float* y, float* dx) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double bent = y[i] / cap;
+    dx[i] = static_cast<float>(dy[i] * (1 - bent * bent));
+  }
 }
 
 void logits_maximum(const LogitsShape& s, const float* logits, float* maximum) {

@@ -7,6 +7,7 @@
 // of this rank, R vocabulary rows of this rank. Matrices are row-major. "+=" accumulates.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "models/transformer/sequence_layout.hpp"
@@ -58,12 +59,26 @@ struct HeadShape {
   std::int64_t value_width = 0;  // V; 0: D
   // Places of the T rows that this rank holds; default: they are the whole sequence.
   SequenceLayout layout = {};
+  std::int64_t chunk = 0;        // tokens of a chunk, beyond which a query sees nothing; 0: no chunks
+  std::int64_t score_width = 0;  // scores are divided by its root; 0: D
+  double softcap = 0;            // scores become softcap * tanh(scores / softcap); 0: they stay
+  std::int64_t rotated = 0;      // elements of a head that RoPE rotates, the first ones; 0: D
+  double score_scale() const {
+    return 1.0 / std::sqrt(static_cast<double>(score_width > 0 ? score_width : D));
+  }
+  double capped(double score) const { return softcap > 0 ? softcap * std::tanh(score / softcap) : score; }
+  // The gradient of capped(), from its value.
+  double slope_of_cap(double capped) const {
+    return softcap > 0 ? 1 - capped / softcap * (capped / softcap) : 1;
+  }
+  std::int64_t turning() const { return rotated > 0 ? rotated : D; }
   std::int64_t V() const { return value_width > 0 ? value_width : D; }
   std::int64_t row() const { return (H + G) * D + G * V(); }
   std::int64_t key_row() const { return G * (D + V()); }
   // The first place that the query at `place` sees; the last is `place` itself.
   std::int64_t first_seen(std::int64_t place) const {
     const std::int64_t begin = layout.begin(place);
+    if (chunk > 0) return place - (place - begin) % chunk;
     return window > 0 && place - begin >= window ? place - window + 1 : begin;
   }
   // Tokens of a whole sequence.
@@ -79,7 +94,8 @@ void qk_norm(const HeadShape& s, double epsilon, const float* q_weight, const fl
 // dweights(2,D) = gradients of q_weight and k_weight; not accumulated.
 void qk_norm_backward(const HeadShape& s, const float* dnormed, const float* qkv, const float* statistics,
                       const float* q_weight, const float* k_weight, float* dqkv, float* dweights);
-// y(N, H*V) = softmax(q k' / sqrt(D), causal, windowed) v; lse(B,H,T) = log of the sum of exponentials of the scores.
+// y(N, H*V) = softmax(capped(q k' * score_scale()), causal, windowed) v; lse(B,H,T) = log of the sum of exponentials of
+// the scores.
 // `keys`: the keys and values of all ranks, as place_keys lays them out; null: this rank holds the whole sequence.
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse, const float* keys = nullptr);
 // Recomputes the probabilities from lse (FlashAttention, arXiv:2205.14135). dqkv has the shape of qkv. With `keys`,
@@ -101,6 +117,9 @@ void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* 
 // y(N,F) = SiLU(gate) * up; a row of u(N,2F) is [gate | up] (arXiv:2002.05202).
 void swiglu(const InnerShape& s, const float* u, float* y);
 void swiglu_backward(const InnerShape& s, const float* dy, const float* u, float* du);
+// y(N,F) = GELU(gate) * up, tanh form; rows of u as above (arXiv:2002.05202).
+void geglu(const InnerShape& s, const float* u, float* y);
+void geglu_backward(const InnerShape& s, const float* dy, const float* u, float* du);
 
 // y(N,C) = x + residual (+ bias(C), unless null)
 void add_residual(std::int64_t N, std::int64_t C, const float* x, const float* residual, const float* bias,
@@ -120,6 +139,9 @@ void logits_sum(const LogitsShape& s, const float* logits, const float* maximum,
                 float* sums);
 // losses(N) from maximum and sums over all shards.
 void loss(std::int64_t N, const float* maximum, const float* sums, float* losses);
+// y(N,R) = cap * tanh(x / cap); dx(N,R) = dy * (1 - (y / cap)^2) (arXiv:2408.00118, section 2)
+void softcap(std::int64_t count, double cap, const float* x, float* y);
+void softcap_backward(std::int64_t count, double cap, const float* dy, const float* y, float* dx);
 // dlogits(N,R) = (softmax - onehot) * scale; 0 in columns that do not exist.
 void loss_backward(const LogitsShape& s, double scale, const float* logits, const float* maximum,
                    const float* sums, const std::int32_t* targets, float* dlogits);

@@ -44,7 +44,11 @@ Function* one_of(KernelLibrary library, Function* fast, Function* reference) {
 // Activates all rows of an MLP's inner tensor, or computes the gradient of what was activated.
 void activate(KernelLibrary library, const Transformer& model, bool backward,
               const reference::InnerShape& shape, const KernelTensors& tensors) {
-  if (model.gated() && backward)
+  if (model.gated() && model.activation == GateActivation::gelu && backward)
+    reference::geglu_backward(shape, tensors.in[0], tensors.in[1], tensors.out[0]);
+  else if (model.gated() && model.activation == GateActivation::gelu)
+    reference::geglu(shape, tensors.in[0], tensors.out[0]);
+  else if (model.gated() && backward)
     one_of(library, fast::swiglu_backward, reference::swiglu_backward)(shape, tensors.in[0], tensors.in[1],
                                                                        tensors.out[0]);
   else if (model.gated())
@@ -54,6 +58,22 @@ void activate(KernelLibrary library, const Transformer& model, bool backward,
                                                                    tensors.out[0]);
   else
     one_of(library, fast::gelu, reference::gelu)(shape, tensors.in[0], tensors.out[0]);
+}
+
+reference::HeadShape head_shape(const KernelContext& c, int layer) {
+  const Transformer& t = *c.transformer;
+  return {.B = c.B,
+          .T = c.T,
+          .H = t.heads / c.tensor_parallel,
+          .G = t.kv_heads / c.tensor_parallel,
+          .D = t.head_dim,
+          .window = t.window(layer),
+          .value_width = t.value_dim(),
+          .layout = c.layout,
+          .chunk = t.chunk(layer),
+          .score_width = t.score_width,
+          .softcap = t.attention_softcap,
+          .rotated = t.rope_dim};
 }
 
 // One kernel with its tensors: each function calls the loops of one kind of kernel.
@@ -108,7 +128,8 @@ class KernelCall {
     return flops;
   }
   void rope(double sign) const {
-    one_of(c_.library, fast::rope, reference::rope)(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]);
+    one_of(c_.library, fast::rope, reference::rope)(heads(), model().rope_theta_of(kernel_.layer), sign,
+                                                    t_.in[0], t_.out[0]);
   }
   double attention(bool backward) const {
     const reference::HeadShape shape = heads();
@@ -127,8 +148,8 @@ class KernelCall {
     // the causal mask hides are counted too.
     const std::int64_t widths = backward ? 3 * shape.D + 2 * shape.V() : shape.D + shape.V();
     // Each of the ranks that hold parts of the sequence counts an equal share.
-    const double pairs =
-        attention_pairs(c_.documents, shape.tokens(), shape.window) / static_cast<double>(c_.layout.parts);
+    const double pairs = attention_pairs(c_.documents, shape.tokens(), Sight{shape.window, shape.chunk}) /
+                         static_cast<double>(c_.layout.parts);
     return 2.0 * static_cast<double>(shape.B * shape.H) * pairs * static_cast<double>(widths) *
            kernel_.factor;
   }
@@ -251,6 +272,9 @@ class KernelCall {
     const std::int64_t R = c_.vocabulary_rows();
     const reference::LogitsShape shape{rows(), R, first_row(),
                                        std::clamp<std::int64_t>(model().vocabulary - first_row(), 0, R)};
+    if (op == KernelOp::softcap) reference::softcap(rows() * R, kernel_.factor, t_.in[0], t_.out[0]);
+    if (op == KernelOp::softcap_backward)
+      reference::softcap_backward(rows() * R, kernel_.factor, t_.in[0], t_.in[1], t_.out[0]);
     if (op == KernelOp::logits_maximum) reference::logits_maximum(shape, t_.in[0], t_.out[0]);
     if (op == KernelOp::logits_sum)
       one_of(c_.library, fast::logits_sum, reference::logits_sum)(shape, t_.in[0], t_.in[1], t_.targets,
@@ -295,16 +319,7 @@ class KernelCall {
   }
   std::int64_t exchange_rows() const { return c_.expert_parts * segment_rows(); }
   std::int64_t first_row() const { return c_.vocabulary_rows() * c_.tensor_index; }
-  reference::HeadShape heads() const {
-    return {c_.B,
-            c_.T,
-            model().heads / c_.tensor_parallel,
-            model().kv_heads / c_.tensor_parallel,
-            model().head_dim,
-            model().window(kernel_.layer),
-            model().value_dim(),
-            c_.layout};
-  }
+  reference::HeadShape heads() const { return head_shape(c_, kernel_.layer); }
 };
 
 // True for kernels that only layers with experts have, other than their matmuls.
@@ -393,6 +408,8 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
     case KernelOp::add_residual_backward:
       call.residual(op == KernelOp::add_residual_backward);
       return 0;
+    case KernelOp::softcap:
+    case KernelOp::softcap_backward:
     case KernelOp::logits_maximum:
     case KernelOp::logits_sum:
     case KernelOp::loss:

@@ -63,6 +63,14 @@ void refuse_host_formats(const RankProgram& rank_program) {
                     "train: {precision: fp32}");
 }
 
+void refuse_simulated_only(const Transformer& transformer) {
+  if (const std::string key = simulated_only(transformer); !key.empty())
+    throw Refusal(Exit::infeasible, "simulated-only", {},
+                  fmt::format("model `{}` has `{}`, which is simulated only: no real rank computes it yet",
+                              transformer.name, key),
+                  "`motley simulate` predicts it");
+}
+
 Memory::Memory(const RankProgram& rank_program)
     : rank_program_(rank_program),
       gradient_of_(rank_program.tensors.size()),

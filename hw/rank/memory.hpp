@@ -40,6 +40,9 @@ class FreedMemoryKept {
 // matmuls: all but fp32.
 void refuse_host_formats(const RankProgram& rank_program);
 
+// Throws Refusal "simulated-only" if no rank of this host computes a key of the model yet.
+void refuse_simulated_only(const Transformer& transformer);
+
 // Safe to use from several threads: the streams of a rank. For tensors that are held throughout, `micro_batch` is
 // ignored (kNoMicroBatch).
 class Memory {

@@ -21,6 +21,7 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
       parameters_(parameters(transformer)),
       run_tensor_collective_(std::move(run_tensor_collective)),
       memory_(rank_program_) {
+  refuse_simulated_only(transformer);
   set_context(transformer, library);
   fill_parameters();
 }

@@ -24,11 +24,13 @@ namespace motley {
 //   matmul_weight_gradient  dy(N,n), x(N,k)                   -                   weight[, bias] +=
 //   rope                    qkv                               qkv, q, k rotated   -
 //   rope_backward           dqkv                              dqkv, rotated back  -
-//   qk_norm                 qkv                               qkv, q and k normed; statistics(N,heads+kv)   q, k weight
-//   qk_norm_backward        dqkv, qkv, statistics             dqkv, dweights(2,D) q, k weight
+//   qk_norm                 qkv                               qkv, q and k normed; statistics(N,heads+kv)[q, k weight]
+//                           over all heads: statistics(N,2); on several ranks their sum comes from a kernel before
+//   qk_norm_backward        dqkv, qkv, statistics             dqkv, dweights(2,D)[q, k weight]
+//                           over all heads, or without weights: no dweights, += instead
 //   accumulate              gradients, one after the other    -                   each has n elements: +=
-//   attention               qkv[, keys]                       y, lse(B,heads,T)   -    causal, windowed, fused
-//   attention_backward      dy, qkv, y, lse[, keys]           dqkv; where keys are gathered: dq, dkeys
+//   attention               qkv[, keys]                       y, lse(B,heads,T)   [sinks]  causal, windowed, fused
+//   attention_backward      dy, qkv, y, lse[, keys]           dqkv; where keys are gathered: dq, dkeys   [sinks +=]
 //   place_keys              qkv(N,row)                        keys(P*N,..): only this rank's rows are defined
 //                           keys and values of the P ranks of the context group, in the order of the ranks
 //   take_keys               dq, dkeys                         dqkv, from this rank's rows of dkeys
@@ -41,7 +43,7 @@ namespace motley {
 //   dispatch_backward       dcopies, rows                     dx
 //   dispatch_weights        weights(N,K), rows                w(R,1): the weight of each copy; unused rows are 0
 //   dispatch_weights_backward   dw, rows                      dweights
-//   grouped_matmul          x(R,k), counts                    y(R,n)              weight(E*n,k): one for each expert
+//   grouped_matmul          x(R,k), counts                    y(R,n)              weight(E*n,k)[, bias]
 //   grouped_matmul_input_gradient   dy, counts                dx                  weight
 //   grouped_matmul_weight_gradient  dy, x, counts             -                   weight +=
 //   combine                 copies, rows[, weights]           y(N,C)
@@ -52,6 +54,8 @@ namespace motley {
 //   latent_heads_backward   dqkv                              dq, dkv, dlatent
 //   add_residual            x, residual                       y = sum             [bias of a row-parallel matmul]
 //   add_residual_backward   dy                                -                   bias +=
+//   softcap                 x(N,V/tp)                         factor * tanh(x / factor)
+//   softcap_backward        dy, y                             dx
 //   logits_maximum          logits(N,V/tp)                    maximum(N)          fp32 from this kernel on
 //   logits_sum              logits, maximum                   sums(N,2): sum of exp, the target's logit (else 0)
 //   loss                    maximum, sums                     losses(N)
@@ -103,6 +107,8 @@ enum class KernelOp : std::uint8_t {
   latent_heads_backward,
   add_residual,
   add_residual_backward,
+  softcap,
+  softcap_backward,
   logits_maximum,
   logits_sum,
   loss,
@@ -128,9 +134,9 @@ inline constexpr auto kWords<KernelOp> =
           "dispatch", "dispatch_backward", "dispatch_weights", "dispatch_weights_backward", "grouped_matmul",
           "grouped_matmul_input_gradient", "grouped_matmul_weight_gradient", "combine", "combine_backward",
           "gate", "gate_backward", "latent_heads", "latent_heads_backward", "add_residual",
-          "add_residual_backward", "logits_maximum", "logits_sum", "loss", "loss_backward", "regroup",
-          "ungroup", "clear", "scale", "take_rows", "place_rows", "place_keys", "take_keys", "all_reduce",
-          "all_to_all", "reduce_scatter", "all_gather");
+          "add_residual_backward", "softcap", "softcap_backward", "logits_maximum", "logits_sum", "loss",
+          "loss_backward", "regroup", "ungroup", "clear", "scale", "take_rows", "place_rows", "place_keys",
+          "take_keys", "all_reduce", "all_to_all", "reduce_scatter", "all_gather");
 inline constexpr int kKernelOpCount = static_cast<int>(kWords<KernelOp>.size());
 constexpr bool is_attention(KernelOp op) {
   return op == KernelOp::attention || op == KernelOp::attention_backward;

@@ -188,7 +188,8 @@ void keep(RankProgram& rank_program, const Chip& chip) {
       if (kernel.op == KernelOp::loss_backward && chip.software.kept_logits.value > 0)
         keep_logits(rank_program, kernel, chip.software.kept_logits.value);
       if (kernel.op != KernelOp::add_residual || chip.software.kept_masks.value <= 0) continue;
-      if (rank_program.tensors[kernel.out.at(0)].use == TensorUse::attention_sum)
+      const Tensor& sum = rank_program.tensors[kernel.out.at(0)];
+      if (sum.use == TensorUse::attention_sum && sum.role == TensorRole::activation)
         keep_masks(rank_program, kernel, chip.software.kept_masks.value);
     }
   if (chip.software.kept_weight_gradients.value > 0)

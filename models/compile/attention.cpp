@@ -26,20 +26,55 @@ struct Widths {
 
 Ids norm_weights(const KernelWriter& w) { return w.layer_weights({"q_norm.weight", "k_norm.weight"}); }
 
+// Norms all heads together. Ranks that have parts of the heads sum two numbers a row between two kernels.
+void normalise_all_heads(KernelWriter& w, KeptAttention& kept) {
+  if (w.tp() > 1) {
+    w.emit(KernelOp::qk_norm, {*kept.unnormed}, {*kept.qk_statistics});
+    w.all_reduce(*kept.qk_statistics);
+    w.emit(KernelOp::qk_norm, {*kept.unnormed, *kept.qk_statistics}, {kept.qkv}, norm_weights(w));
+  } else {
+    w.emit(KernelOp::qk_norm, {*kept.unnormed}, {kept.qkv, *kept.qk_statistics}, norm_weights(w));
+  }
+}
+
+TensorId normalise_all_heads_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
+                                      TensorId dqkv) {
+  Ids weights = norm_weights(w);
+  if (!weights.empty() && w.frozen(weights[0])) weights.clear();
+  const TensorId dunnormed = w.gradient("qkv.unnormed", {s.N, s.qkv});
+  Ids in = {dqkv, kept.unnormed.value(), kept.qk_statistics.value()};
+  if (w.tp() > 1) {
+    in.push_back(w.exact_gradient("qk_norm.products", {s.N, 2}));
+    w.emit(KernelOp::qk_norm_backward, {in[0], in[1], in[2]}, {in[3]});
+    w.all_reduce(in[3]);
+  }
+  w.emit(KernelOp::qk_norm_backward, in, {dunnormed}, weights);
+  return dunnormed;
+}
+
 void normalise_heads(KernelWriter& w, const Widths& s, KeptAttention& kept) {
   const std::int64_t heads = (w.transformer().heads + w.transformer().kv_heads) / w.tp();
+  const bool together = w.transformer().qk_norm_form == QkNormForm::all_heads;
   kept.unnormed = kept.qkv;
   kept.qkv = w.activation("qkv.normed", {s.N, s.qkv});
-  kept.qk_statistics = w.exact("qkv.statistics", {s.N, heads});
+  kept.qk_statistics = w.exact("qkv.statistics", {s.N, together ? 2 : heads});
+  if (together) return normalise_all_heads(w, kept);
   w.emit(KernelOp::qk_norm, {*kept.unnormed}, {kept.qkv, *kept.qk_statistics}, norm_weights(w));
 }
 
-// Every rank has some of the heads and the whole weights, so the weights' gradients are summed before they
-// accumulate.
+// Where each head is normed by itself, every rank has some of the heads and the whole weights, so the weights'
+// gradients are summed before they accumulate. Where all heads are normed together, a rank has its part of the weights.
 TensorId normalise_heads_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
                                   TensorId dqkv) {
+  if (w.transformer().qk_norm_form == QkNormForm::all_heads)
+    return normalise_all_heads_backward(w, s, kept, dqkv);
   const Ids both = norm_weights(w);
   const TensorId dunnormed = w.gradient("qkv.unnormed", {s.N, s.qkv});
+  if (both.empty()) {
+    w.emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed.value(), kept.qk_statistics.value()},
+           {dunnormed});
+    return dunnormed;
+  }
   const TensorId dweights = w.exact_gradient("qk_norm", {2, w.transformer().head_dim});
   w.emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed.value(), kept.qk_statistics.value()},
          {dunnormed, dweights}, both);
@@ -53,8 +88,8 @@ void make_heads(KernelWriter& w, TensorId y, KeptAttention& kept) {
   const Widths s(w);
   kept.qkv = w.activation("qkv", {s.N, s.qkv});
   kept.qkv = w.linear(y, kept.qkv, "qkv", s.qkv, s.C, kept.qkv_narrow);
-  if (w.transformer().qk_norm) normalise_heads(w, s, kept);
-  if (w.transformer().family == Family::llama) {
+  if (w.transformer().norms_heads(w.layer())) normalise_heads(w, s, kept);
+  if (w.transformer().rotates(w.layer())) {
     const TensorId rotated = w.activation("qkv.rotated", {s.N, s.qkv});
     w.emit(KernelOp::rope, {kept.qkv}, {rotated});
     kept.qkv = rotated;
@@ -64,7 +99,8 @@ void make_heads(KernelWriter& w, TensorId y, KeptAttention& kept) {
 // Mean number of tokens in the document of a token. Assumes: attention over several documents takes the time of as
 // many FLOPs over documents of that length.
 std::int64_t tokens_seen(const Train& train) {
-  return static_cast<std::int64_t>(attention_pairs(train.documents, train.sequence, 0)) / train.sequence;
+  return static_cast<std::int64_t>(attention_pairs(train.documents, train.sequence, Sight{})) /
+         train.sequence;
 }
 
 // Assumes: each rank with a part of a sequence attends to an equal share of the pairs. This is exact without a window
@@ -75,7 +111,7 @@ void shape_of_attention(const KernelWriter& w, Kernel& kernel, std::int64_t widt
   kernel.n = std::min(w.T(), tokens_seen(w.train()));
   kernel.k = w.transformer().head_dim;
   kernel.flops = 2.0 * static_cast<double>(kernel.m) *
-                 attention_pairs(w.train().documents, w.train().sequence, w.transformer().window(w.layer())) /
+                 attention_pairs(w.train().documents, w.train().sequence, w.transformer().sight(w.layer())) /
                  static_cast<double>(w.rank_program().context_parallel) * static_cast<double>(widths);
 }
 
@@ -93,21 +129,28 @@ void shape_of_share(const KernelWriter& w, Kernel& kernel, std::int64_t widths, 
   kernel.bytes = std::llround(static_cast<double>(bytes) * share);
 }
 
+// The sinks of the heads that this rank has. The backward has them for their gradient alone. Assumes: sinks, and caps
+// on the scores, take no time beside the products of the fused kernel.
+Ids sinks(const KernelWriter& w, KernelOp op) {
+  const Ids weight = w.layer_weights({"sinks.weight"});
+  return op == KernelOp::attention_backward && !weight.empty() && w.frozen(weight[0]) ? Ids{} : weight;
+}
+
 // An attention of which the kernel itself does some share, and kernels that only take time the rest.
 class SharedAttention {
  public:
   SharedAttention(KernelWriter& w, KernelOp op, Ids in, Ids out, std::int64_t widths)
-      : w_(w), op_(op), in_(std::move(in)), out_(std::move(out)), widths_(widths) {
+      : w_(w), op_(op), in_(std::move(in)), out_(std::move(out)), sinks_(sinks(w, op)), widths_(widths) {
     for (const Ids* ids : {&in_, &out_})
       for (const TensorId id : *ids) bytes_ += w.tensor(id).bytes;
   }
-  void itself(double share) { shape_of_share(w_, w_.emit(op_, in_, out_), widths_, bytes_, share); }
+  void itself(double share) { shape_of_share(w_, w_.emit(op_, in_, out_, sinks_), widths_, bytes_, share); }
   void only_time(double share) { shape_of_share(w_, w_.emit(op_, {}, {}), widths_, bytes_, share); }
 
  private:
   KernelWriter& w_;
   const KernelOp op_;
-  const Ids in_, out_;
+  const Ids in_, out_, sinks_;
   const std::int64_t widths_;
   std::int64_t bytes_ = 0;
 };
@@ -177,7 +220,8 @@ TensorId attend_backward(KernelWriter& w, const KeptAttention& kept, TensorId dp
   if (w.rank_program().context_parallel > 1) return gathered_attention_backward(w, s, kept, dheads);
   const TensorId dqkv = w.gradient("qkv", {s.N, s.qkv});
   shape_of_attention(w,
-                     w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse}, {dqkv}),
+                     w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse}, {dqkv},
+                            sinks(w, KernelOp::attention_backward)),
                      widths_of_backward(w));
   return dqkv;
 }
@@ -186,12 +230,12 @@ TensorId heads_backward(KernelWriter& w, std::optional<TensorId> y, const KeptAt
                         TensorId dqkv) {
   if (w.transformer().latent.used()) return latent_backward(w, y, kept.latent, dqkv);
   const Widths s(w);
-  if (w.transformer().family == Family::llama) {
+  if (w.transformer().rotates(w.layer())) {
     const TensorId unrotated = w.gradient("qkv.unrotated", {s.N, s.qkv});
     w.emit(KernelOp::rope_backward, {dqkv}, {unrotated});
     dqkv = unrotated;
   }
-  if (w.transformer().qk_norm) dqkv = normalise_heads_backward(w, s, kept, dqkv);
+  if (w.transformer().norms_heads(w.layer())) dqkv = normalise_heads_backward(w, s, kept, dqkv);
   const TensorId dy = w.linear_gradients(dqkv, "norm1", y, "qkv", s.qkv, s.C, kept.qkv_narrow);
   return w.sum_rows(dy, "norm1.sum.gradient", TensorRole::activation_gradient);
 }

@@ -6,7 +6,8 @@
 // tensor-parallel group routes a slice of its tokens, and the sum that ends the feed-forward part brings the slices
 // together. There is no auxiliary loss and no capacity, so no token is dropped: a rank's tensors have room for as
 // many copies as can come. Where the weights of experts are applied: Strategy::expert_weights. Weights that travel with
-// the copies follow them at once (MoEAlltoAllTokenDispatcher of Megatron-Core 0.13, 2025-07).
+// the copies follow them at once (MoEAlltoAllTokenDispatcher of Megatron-Core 0.13, 2025-07). Assumes: weights that
+// multiply the inputs of experts (Llama 4) take the time that they take on outputs or activations.
 #include <optional>
 
 #include "models/compile/stage_parts.hpp"
@@ -34,9 +35,17 @@ struct ExpertWidths {
         S(w.transformer().experts.shared_ffn / w.tp()) {}
 };
 
+Ids router_weights(const KernelWriter& w) { return w.layer_weights({"router.weight", "router.logit.bias"}); }
+Ids gate_up_weights(const KernelWriter& w) {
+  return w.layer_weights({"experts.gate_up.weight", "experts.gate_up.bias"});
+}
+Ids down_weights(const KernelWriter& w) {
+  return w.layer_weights({"experts.down.weight", "experts.down.bias"});
+}
+
 void route(KernelWriter& w, const ExpertWidths& s, TensorId y, KeptExperts& kept) {
   kept.logits = w.exact("router.logits", {s.N, s.E});
-  w.matmul(y, kept.logits, w.layer_weights({"router.weight"}), s.E, s.C, false);
+  w.matmul(y, kept.logits, router_weights(w), s.E, s.C, false);
   kept.weights = w.exact("router.weights", {s.N, s.K});
   kept.taken = w.exact("router.taken", {s.N, s.K});
   kept.rows = w.exact("router.rows", {s.N, s.K});
@@ -197,8 +206,7 @@ InputGradients routed_backward(KernelWriter& w, const ExpertWidths& s, std::opti
   TensorId dweights;
   const TensorId dexperts = combine_backward(w, s, kept, dout, dweights);
   const TensorId dactivated = w.expert_rows_gradient("experts.activated", s.F);
-  w.grouped_matmul_gradients(dexperts, kept.counts, dactivated, kept.activated,
-                             w.layer_weights({"experts.down.weight"}), s.C, s.F);
+  w.grouped_matmul_gradients(dexperts, kept.counts, dactivated, kept.activated, down_weights(w), s.C, s.F);
   const TensorId dinner = w.expert_rows_gradient("experts.inner", 2 * s.F);
   ReturnedGradients here;
   if (w.weighs_activations()) {
@@ -209,8 +217,7 @@ InputGradients routed_backward(KernelWriter& w, const ExpertWidths& s, std::opti
     activate(w, KernelOp::activation_backward, {dactivated, kept.inner}, dinner, s.R, s.F);
   }
   here.copies = w.expert_rows_gradient("experts.copies", s.C);
-  w.grouped_matmul_gradients(dinner, kept.counts, here.copies, kept.copies,
-                             w.layer_weights({"experts.gate_up.weight"}), 2 * s.F, s.C);
+  w.grouped_matmul_gradients(dinner, kept.counts, here.copies, kept.copies, gate_up_weights(w), 2 * s.F, s.C);
   const ReturnedGradients back = gradients_from_experts(w, s, kept, here);
   InputGradients dy;
   dy.partial = w.gradient("experts.input", {s.N, s.C});
@@ -224,7 +231,7 @@ InputGradients routed_backward(KernelWriter& w, const ExpertWidths& s, std::opti
   w.emit(KernelOp::route_backward, {dweights, kept.logits, kept.taken}, {dlogits},
          w.layer_weights({"router.bias"}));
   dy.whole = w.gradient("router.input", {s.N, s.C});
-  w.matmul_gradients(dlogits, *dy.whole, y, w.layer_weights({"router.weight"}), s.E, s.C, false);
+  w.matmul_gradients(dlogits, *dy.whole, y, router_weights(w), s.E, s.C, false);
   return dy;
 }
 
@@ -237,12 +244,11 @@ TensorId experts_forward(KernelWriter& w, TensorId y, KeptExperts& kept) {
   w.emit(KernelOp::dispatch, {y, kept.rows}, {sent});
   to_experts(w, s, kept, sent);
   kept.inner = w.expert_rows("experts.inner", 2 * s.F);
-  w.grouped_matmul(kept.copies, kept.counts, kept.inner, w.layer_weights({"experts.gate_up.weight"}), 2 * s.F,
-                   s.C);
+  w.grouped_matmul(kept.copies, kept.counts, kept.inner, gate_up_weights(w), 2 * s.F, s.C);
   activate_experts(w, s, kept);
   kept.inner = w.keep_inner(kept.inner);
   const TensorId out = w.expert_rows("experts.down", s.C);
-  w.grouped_matmul(kept.activated, kept.counts, out, w.layer_weights({"experts.down.weight"}), s.C, s.F);
+  w.grouped_matmul(kept.activated, kept.counts, out, down_weights(w), s.C, s.F);
   kept.out = from_experts(w, s, kept, out);
   const TensorId combined = w.activation("experts.combined", {s.N, s.C});
   Ids in = {kept.out, kept.rows};

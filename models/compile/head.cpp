@@ -25,8 +25,13 @@ KeptHead head_forward(KernelWriter& w, TensorId x) {
   kept.y = w.norm_between(x, "norm", kept.statistics);
   const TensorId y = w.all_rows(kept.y, "norm.rows");
   kept.logits = w.activation("logits", {w.N(), vocabulary_rows(w)});
-  if (ahead(w) == 0) w.set_use(kept.logits, TensorUse::logits);
   w.matmul(y, kept.logits, head_weight(w), vocabulary_rows(w), w.transformer().hidden, false);
+  if (const double cap = w.transformer().logit_softcap; cap > 0) {
+    const TensorId capped = w.activation("logits.capped", {w.N(), vocabulary_rows(w)});
+    w.emit(KernelOp::softcap, {kept.logits}, {capped}).factor = cap;
+    kept.logits = capped;
+  }
+  if (ahead(w) == 0) w.set_use(kept.logits, TensorUse::logits);
   kept.maximum = w.exact("logits.maximum", {w.N()});
   w.emit(KernelOp::logits_maximum, {kept.logits}, {kept.maximum});
   w.all_reduce(kept.maximum, ReduceOp::maximum);
@@ -40,12 +45,17 @@ KeptHead head_forward(KernelWriter& w, TensorId x) {
 
 TensorId head_backward(KernelWriter& w, const KeptHead& kept, std::optional<TensorId> dfurther) {
   const Transformer& transformer = w.transformer();
-  const TensorId dlogits = w.gradient("logits", {w.N(), vocabulary_rows(w)});
+  TensorId dlogits = w.gradient("logits", {w.N(), vocabulary_rows(w)});
   if (ahead(w) == 0) w.set_use(dlogits, TensorUse::logits);
   Kernel& loss = w.emit(KernelOp::loss_backward, {kept.logits, kept.maximum, kept.sums}, {dlogits});
   loss.ahead = ahead(w);
   if (ahead(w) > 0)
     loss.factor = transformer.extra_prediction_weight / static_cast<double>(transformer.extra_predictions);
+  if (const double cap = transformer.logit_softcap; cap > 0) {
+    const TensorId duncapped = w.gradient("logits.uncapped", {w.N(), vocabulary_rows(w)});
+    w.emit(KernelOp::softcap_backward, {dlogits, kept.logits}, {duncapped}).factor = cap;
+    dlogits = duncapped;
+  }
   const TensorId dy = w.gradient("norm", {w.N(), transformer.hidden});
   std::optional<TensorId> y;
   if (!w.frozen(head_weight(w)[0])) y = w.all_rows(kept.y, "norm.rows.again");

@@ -286,7 +286,7 @@ void KernelWriter::grouped_matmul(TensorId x, TensorId counts, TensorId y, const
 
 void KernelWriter::grouped_matmul_gradients(TensorId dy, TensorId counts, TensorId dx, TensorId x,
                                             const Ids& weight, std::int64_t n, std::int64_t k) {
-  Kernel& input = emit(KernelOp::grouped_matmul_input_gradient, {dy, counts}, {dx}, weight);
+  Kernel& input = emit(KernelOp::grouped_matmul_input_gradient, {dy, counts}, {dx}, {weight.at(0)});
   shape_of_grouped(input, n, k);
   cast(input, input.m * n);
   if (frozen(weight.at(0))) return;

@@ -86,6 +86,9 @@ struct KeptLayer {
   TensorId input, y1, statistics1;
   KeptAttention attention;
   TensorId middle, y2, statistics2;
+  // Outputs of attention and of the feed-forward part, before the norms over them; none: outputs are not normed.
+  std::optional<TensorId> attended, contracted;
+  TensorId attended_statistics, contracted_statistics;
   KeptDense dense;
   KeptExperts experts;
   TensorId output;

@@ -144,6 +144,8 @@ Settings megatron_model(const Job& job, const Wording& wording) {
   const Transformer& t = job.transformer;
   const bool llama = t.family == Family::llama;
   if (t.lora.used()) wording.refuse("train.lora", "", "trains no adapters");
+  if (const ModelVariant variant = variant_of(t); !variant.key.empty())
+    wording.refuse(variant.key, variant.value, "gets no such model from Motley");
   if (t.learned_positions() && job.train.sequence > t.max_positions)
     wording.refuse("train.sequence", std::to_string(job.train.sequence),
                    "has positions for a whole sequence only");

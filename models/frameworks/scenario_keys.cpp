@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "models/transformer/transformer_fields.hpp"
+
 namespace motley {
 namespace {
 
@@ -58,6 +60,23 @@ void Wording::refuse(std::string_view key, std::string_view value, const std::st
                      const std::string& hint) const {
   throw Refusal(Exit::infeasible, "inexpressible", keys.find(key),
                 fmt::format("`{}{}{}`: {} {}", key, value.empty() ? "" : ": ", value, target, why), hint);
+}
+
+ModelVariant variant_of(const Transformer& t) {
+  constexpr std::array<std::string_view, 12> kModelKeys = {
+      "qk_norm_form",        "norms",          "activation",      "attention_chunk", "full_attention_rope",
+      "windowed_rope_theta", "rope_dim",       "attention_sinks", "score_width",     "attention_softcap",
+      "logit_softcap",       "embedding_scale"};
+  constexpr std::array<std::string_view, 3> kExpertKeys = {"bias", "router_bias", "weighted_inputs"};
+  ModelVariant first;
+  const auto take = [&](const auto& keys, const char* before, const auto& entry, const auto& value) {
+    if (first.key.empty() && std::find(keys.begin(), keys.end(), entry.key) != keys.end())
+      first = {fmt::format("{}{}", before, entry.key), entry.text(value)};
+  };
+  each_shown(TransformerFields{}, t, [&](const auto& entry) { take(kModelKeys, "model.", entry, t); });
+  each_shown(ExpertsFields{}, t.experts,
+             [&](const auto& entry) { take(kExpertKeys, "model.experts.", entry, t.experts); });
+  return first;
 }
 
 }  // namespace motley

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "models/base/yaml_reader.hpp"
+#include "models/transformer/transformer.hpp"
 
 namespace motley {
 
@@ -32,5 +33,12 @@ struct Wording {
   [[noreturn]] void refuse(std::string_view key, std::string_view value, const std::string& why,
                            const std::string& hint = {}) const;
 };
+
+// The first key of the model, with its value, that makes its layers other than those of Llama with windows, experts or
+// latent attention: no export has a word for it. Empty: the model has no such key.
+struct ModelVariant {
+  std::string key, value;
+};
+ModelVariant variant_of(const Transformer& transformer);
 
 }  // namespace motley

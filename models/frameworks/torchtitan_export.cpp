@@ -41,7 +41,7 @@ constexpr std::array kFlavors = {
 const Flavor& flavor_of(const Transformer& t, const Wording& wording) {
   const bool plain = t.family == Family::llama && !t.qkv_bias && !t.output_bias && !t.ffn_bias &&
                      t.sliding_window == 0 && !t.latent.used() && t.experts.count == 0 &&
-                     t.trained_extra() == 0 && !t.lora.used();
+                     t.trained_extra() == 0 && !t.lora.used() && variant_of(t).key.empty();
   for (const Flavor& f : kFlavors)
     if (plain && f.hidden == t.hidden && f.layers == t.layers && f.heads == t.heads &&
         f.kv_heads == t.kv_heads && f.head_dim == t.head_dim && f.ffn == t.ffn &&

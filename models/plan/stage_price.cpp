@@ -134,13 +134,14 @@ LayerKinds layer_kinds(const Transformer& whole) {
   small.experts.dense_layers.clear();
   std::vector<std::pair<bool, bool>> known;
   for (std::int64_t layer = 0; layer < whole.layers; ++layer) {
-    const std::pair kind{whole.has_experts(layer), whole.window(layer) == 0};
+    const std::pair kind{whole.has_experts(layer), whole.sees_all(layer)};
     const auto place = std::find(known.begin(), known.end(), kind);
     list.kinds.push_back(static_cast<std::size_t>(place - known.begin()));
     if (place != known.end()) continue;
     const auto number = static_cast<std::int64_t>(known.size());
     if (!kind.first && whole.experts.count > 0) small.experts.dense_layers.push_back(number);
-    if (kind.second && whole.sliding_window > 0) small.full_attention.push_back(number);
+    if (kind.second && (whole.sliding_window > 0 || whole.attention_chunk > 0))
+      small.full_attention.push_back(number);
     known.push_back(kind);
   }
   small.layers = static_cast<std::int64_t>(known.size());

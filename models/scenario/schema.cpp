@@ -323,6 +323,14 @@ constexpr std::array kFurther = {
     "lora: {rank: 4, alpha: 8, on: [qkv]}}",
     "model={name: m, family: llama, vocabulary: 256, hidden: 64, layers: 4, heads: 4, ffn: 192, "
     "max_positions: 4096, "
+    "qk_norm: true, qk_norm_form: all_heads, norms: both, activation: gelu, sliding_window: 64, "
+    "full_attention: [3], "
+    "full_attention_rope: false, windowed_rope_theta: 1000, rope_dim: 8, attention_sinks: true, score_width: "
+    "8, "
+    "attention_softcap: 50, logit_softcap: 30, embedding_scale: 8, attention_chunk: 0, "
+    "experts: {count: 8, per_token: 2, ffn: 64, bias: true, router_bias: true, weighted_inputs: true}}",
+    "model={name: m, family: llama, vocabulary: 256, hidden: 64, layers: 4, heads: 4, ffn: 192, "
+    "max_positions: 4096, "
     "experts: {count: 8, per_token: 2, ffn: 64, groups: 2, groups_per_token: 1, normalise: true, scale: 2.5, "
     "scores: sigmoid, shared_ffn: 64, shared_gate: false, dense_layers: [0], balancing_bias: true}}"};
 

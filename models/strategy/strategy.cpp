@@ -257,6 +257,8 @@ Complaint find_in_modules(const Transformer& t, const Recompute& recompute) {
   };
   if (recompute.has(Module::latent) && !t.latent.used()) return missing(Module::latent, "latent attention");
   if (recompute.has(Module::router) && t.experts.count == 0) return missing(Module::router, "experts");
+  if (recompute.has(Module::norms) && !t.norms_inputs() && !t.latent.used())
+    return missing(Module::norms, "norms of inputs");
   return std::nullopt;
 }
 

@@ -59,6 +59,10 @@ class ParameterList {
     bias(name, layer, rows, Cut::replicated, {});
     last().trained = false;
   }
+  void bias(const std::string& name, int layer, std::int64_t rows, Cut cut, std::vector<std::int64_t> parts) {
+    list_.push_back(
+        {.name = name + ".bias", .shape = {rows}, .layer = layer, .cut = cut, .parts = std::move(parts)});
+  }
   Parameter& last() { return list_.back(); }
 
   // Adds a linear layer. Its bias is cut as its output rows are.
@@ -83,11 +87,6 @@ class ParameterList {
     matrix(name + ".b", layer, rows, t_.lora.rank, by_columns ? Cut::replicated : cut, 0, parts);
     last().adapter = true;
   }
-  void bias(const std::string& name, int layer, std::int64_t rows, Cut cut, std::vector<std::int64_t> parts) {
-    list_.push_back(
-        {.name = name + ".bias", .shape = {rows}, .layer = layer, .cut = cut, .parts = std::move(parts)});
-  }
-
   const Transformer& t_;
   std::vector<Parameter> list_;
 };
@@ -113,6 +112,15 @@ void add_latent_attention(ParameterList& list, const Transformer& t, const Layer
               latent.kv_rank, Cut::rows, kInitStd);
 }
 
+void add_head_norms(ParameterList& list, const Transformer& t, const LayerNames& at) {
+  if (t.qk_norm_form == QkNormForm::unweighted) return;
+  const bool whole = t.qk_norm_form == QkNormForm::all_heads;
+  for (const auto& [name, heads] : {std::pair{"q_norm", t.heads}, std::pair{"k_norm", t.kv_heads}}) {
+    list.scale(at.prefix + name, at.layer, (whole ? heads : 1) * t.head_dim);
+    if (whole) list.last().cut = Cut::rows;
+  }
+}
+
 void add_attention(ParameterList& list, const Transformer& t, const LayerNames& at, double residual_std) {
   const std::int64_t q = t.heads * t.head_dim, kv = t.kv_heads * t.head_dim;
   if (t.latent.used())
@@ -120,9 +128,11 @@ void add_attention(ParameterList& list, const Transformer& t, const LayerNames& 
   else
     list.linear(at.prefix + "qkv", at.layer, q + 2 * kv, t.hidden, Cut::fused_rows, kInitStd, t.qkv_bias,
                 {q, kv, kv});
-  if (t.qk_norm) {
-    list.scale(at.prefix + "q_norm", at.layer, t.head_dim);
-    list.scale(at.prefix + "k_norm", at.layer, t.head_dim);
+  if (t.qk_norm) add_head_norms(list, t, at);
+  if (t.attention_sinks) {
+    list.scale(at.prefix + "sinks", at.layer, t.heads);
+    list.last().cut = Cut::rows;
+    list.last().init_value = 0;
   }
   list.linear(at.prefix + "proj", at.layer, t.hidden, t.heads * t.value_dim(), Cut::columns, residual_std,
               t.output_bias);
@@ -141,11 +151,17 @@ void add_experts(ParameterList& list, const Transformer& t, const LayerNames& at
   const Experts& e = t.experts;
   list.matrix(at.prefix + "router", at.layer, e.count, t.hidden, Cut::replicated, kInitStd);
   if (e.balancing_bias) list.untrained_bias(at.prefix + "router", at.layer, e.count);
-  list.matrix(at.prefix + "experts.gate_up", at.layer, e.count * 2 * e.ffn, t.hidden, Cut::fused_rows,
-              kInitStd, {e.ffn, e.ffn});
-  list.last().experts = e.count;
-  list.matrix(at.prefix + "experts.down", at.layer, e.count * t.hidden, e.ffn, Cut::columns, residual_std);
-  list.last().experts = e.count;
+  if (e.router_bias) list.bias(at.prefix + "router.logit", at.layer, e.count, Cut::replicated, {});
+  const auto add = [&](const char* name, const std::vector<std::int64_t>& parts, std::int64_t rows,
+                       std::int64_t columns, Cut cut, double init_std) {
+    list.matrix(at.prefix + name, at.layer, e.count * rows, columns, cut, init_std, parts);
+    list.last().experts = e.count;
+    if (!e.bias) return;
+    list.bias(at.prefix + name, at.layer, e.count * rows, cut == Cut::columns ? Cut::replicated : cut, parts);
+    list.last().experts = e.count;
+  };
+  add("experts.gate_up", {e.ffn, e.ffn}, 2 * e.ffn, t.hidden, Cut::fused_rows, kInitStd);
+  add("experts.down", {}, t.hidden, e.ffn, Cut::columns, residual_std);
   if (e.shared_ffn == 0) return;
   list.matrix(at.prefix + "shared.gate_up", at.layer, 2 * e.shared_ffn, t.hidden, Cut::fused_rows, kInitStd,
               {e.shared_ffn, e.shared_ffn});
@@ -156,13 +172,15 @@ void add_experts(ParameterList& list, const Transformer& t, const LayerNames& at
 void add_layer(ParameterList& list, const Transformer& t, int layer) {
   const LayerNames at{layer_name(t, layer) + ".", layer};
   const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(t.layers));
-  list.norm(at.prefix + "norm1", layer);
+  if (t.norms_inputs()) list.norm(at.prefix + "norm1", layer);
   add_attention(list, t, at, residual_std);
-  list.norm(at.prefix + "norm2", layer);
+  if (t.norms_outputs()) list.norm(at.prefix + "post_norm1", layer);
+  if (t.norms_inputs()) list.norm(at.prefix + "norm2", layer);
   if (t.has_experts(layer))
     add_experts(list, t, at, residual_std);
   else
     add_dense(list, t, at, residual_std);
+  if (t.norms_outputs()) list.norm(at.prefix + "post_norm2", layer);
 }
 
 // Assumes: every tensor-parallel rank holds the whole projection that joins hidden vector and token of an extra
@@ -285,12 +303,28 @@ bool Transformer::has_experts(std::int64_t layer) const {
 
 bool Transformer::has_equal_layers() const {
   for (std::int64_t layer = 1; layer < layers; ++layer)
-    if (window(layer) != window(0) || has_experts(layer) != has_experts(0)) return false;
+    if (sees_all(layer) != sees_all(0) || has_experts(layer) != has_experts(0)) return false;
   return true;
 }
 
 std::int64_t Transformer::window(std::int64_t layer) const {
   return std::binary_search(full_attention.begin(), full_attention.end(), layer) ? 0 : sliding_window;
+}
+
+std::int64_t Transformer::chunk(std::int64_t layer) const {
+  return std::binary_search(full_attention.begin(), full_attention.end(), layer) ? 0 : attention_chunk;
+}
+
+bool Transformer::rotates(std::int64_t layer) const {
+  return family == Family::llama && (full_attention_rope || !sees_all(layer));
+}
+
+double Transformer::rope_theta_of(std::int64_t layer) const {
+  return windowed_rope_theta > 0 && !sees_all(layer) ? windowed_rope_theta : rope_theta;
+}
+
+bool Transformer::norms_heads(std::int64_t layer) const {
+  return qk_norm && (qk_norm_form != QkNormForm::unweighted || rotates(layer));
 }
 
 double attention_pairs(std::int64_t T, std::int64_t window) {
@@ -307,10 +341,15 @@ std::string flop_formula(const Transformer& t) {
       kAttention);
 }
 
-double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, std::int64_t window) {
-  if (documents.empty()) return attention_pairs(T, window);
+double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, Sight sight) {
+  const auto of_document = [&](std::int64_t tokens) {
+    if (sight.chunk <= 0) return attention_pairs(tokens, sight.window);
+    return static_cast<double>(tokens / sight.chunk) * attention_pairs(sight.chunk, 0) +
+           attention_pairs(tokens % sight.chunk, 0);
+  };
+  if (documents.empty()) return of_document(T);
   double pairs = 0;
-  for (const std::int64_t tokens : documents) pairs += attention_pairs(tokens, window);
+  for (const std::int64_t tokens : documents) pairs += of_document(tokens);
   return pairs;
 }
 
@@ -330,8 +369,22 @@ double model_flops_per_sequence(const Transformer& t, std::int64_t T) {
   for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer)
     if (layer != t.layers)
       attention += static_cast<double>(6 * t.heads * (t.head_dim + t.value_dim())) *
-                   attention_pairs(T, t.window(layer));
+                   attention_pairs({}, T, t.sight(layer));
   return flops * static_cast<double>(T) + attention;
+}
+
+std::string simulated_only(const Transformer& t) {
+  const Experts& e = t.experts;
+  if (t.qk_norm && t.qk_norm_form != QkNormForm::head)
+    return fmt::format("qk_norm_form: {}", name_of(t.qk_norm_form));
+  const bool gelu_of_dense = t.activation == GateActivation::gelu && e.count == 0;
+  if (t.activation != GateActivation::silu && !gelu_of_dense)
+    return fmt::format("activation: {}", name_of(t.activation));
+  if (t.attention_sinks) return "attention_sinks: true";
+  if (e.bias) return "experts.bias: true";
+  if (e.router_bias) return "experts.router_bias: true";
+  if (e.weighted_inputs) return "experts.weighted_inputs: true";
+  return "";
 }
 
 }  // namespace motley

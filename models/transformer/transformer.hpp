@@ -14,12 +14,38 @@
 namespace motley {
 
 enum class Family : std::uint8_t {
-  gpt2,   // learned positions, LayerNorm, biases, GELU (tanh form), tied embeddings
-  llama,  // RoPE, RMSNorm, no biases, SwiGLU, grouped-query attention. Mistral, Mixtral, Qwen2, Qwen3 and
-          // DeepSeek-V3 are of this family, with some of the fields below
+  gpt2,  // learned positions, LayerNorm, biases, GELU (tanh form), tied embeddings
+  llama,  // RoPE, RMSNorm, no biases, SwiGLU, grouped-query attention. Mistral, Mixtral, Qwen, Phi-3, Gemma, gpt-oss,
+          // Llama 4, OLMo 2, GLM-4 and DeepSeek are of this family, with some of the fields below
 };
 template <>
 inline constexpr auto kWords<Family> = words("gpt2", "llama");
+
+enum class NormPlaces : std::uint8_t {
+  before,  // of the inputs of attention and of the feed-forward part: two norms in a layer
+  both,  // of inputs and of outputs, before these are added to the residual: four (Gemma 2, arXiv:2408.00118)
+  after  // of the outputs alone: two (OLMo 2, arXiv:2501.00656)
+};
+template <>
+inline constexpr auto kWords<NormPlaces> = words("before", "both", "after");
+
+// Activation of the gate in a gated feed-forward part and in experts.
+enum class GateActivation : std::uint8_t {
+  silu,         // SwiGLU (arXiv:2002.05202)
+  gelu,         // GeGLU, tanh form
+  clamped_silu  // g * sigmoid(1.702 g) * (up + 1), both clamped to 7 (gpt-oss, arXiv:2508.10925)
+};
+template <>
+inline constexpr auto kWords<GateActivation> = words("silu", "gelu", "clamped_silu");
+
+// What the RMSNorm of queries and keys goes over.
+enum class QkNormForm : std::uint8_t {
+  head,       // each head by itself, with one weight for all heads (Qwen3, Gemma 3)
+  all_heads,  // all heads together, with a weight for each element (OLMo 2); tensor-parallel ranks sum the squares
+  unweighted  // each head, without a weight, in layers that rotate (Llama 4)
+};
+template <>
+inline constexpr auto kWords<QkNormForm> = words("head", "all_heads", "unweighted");
 
 // Attention whose keys and values come from one narrow vector for each token (DeepSeek-V2, arXiv:2405.04434, section
 // 2.1). kv_rank 0: not used.
@@ -59,6 +85,9 @@ struct Experts {
   bool balancing_bias = false;
   // Experts stand in `groups` equal groups; a token chooses from its best `groups_per_token` groups.
   std::int64_t groups = 1, groups_per_token = 1;
+  bool bias = false;             // both matrices of each expert have biases (gpt-oss)
+  bool router_bias = false;      // the router has a trained bias (gpt-oss)
+  bool weighted_inputs = false;  // scores multiply what an expert takes, not what it gives (Llama 4)
 
   bool operator==(const Experts&) const = default;
 };
@@ -76,6 +105,11 @@ struct Lora {
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 
+// What a layer's query sees: all tokens before it, those of a window, or those of its chunk (0: neither).
+struct Sight {
+  std::int64_t window = 0, chunk = 0;
+};
+
 struct Transformer {
   std::string name;
   Family family = Family::gpt2;
@@ -91,10 +125,25 @@ struct Transformer {
   double norm_epsilon = 1e-5;
   double rope_theta = 10000.0;
   bool qkv_bias = false, output_bias = false, ffn_bias = false;  // llama only; gpt2 has all three biases
-  bool qk_norm = false;  // RMSNorm over each query and key head before RoPE (Qwen3)
+  bool qk_norm = false;  // RMSNorm over queries and keys before RoPE (Qwen3)
+  QkNormForm qk_norm_form = QkNormForm::head;
+  NormPlaces norms = NormPlaces::before;
+  GateActivation activation = GateActivation::silu;
   std::int64_t sliding_window =
       0;  // tokens that a query sees, with its own (arXiv:2310.06825); 0: all before
-  std::vector<std::int64_t> full_attention;  // ascending numbers of the layers without that window
+  // Sequences are cut in chunks of so many tokens, and a query sees those of its own chunk (Llama 4); 0: they are not.
+  std::int64_t attention_chunk = 0;
+  std::vector<std::int64_t> full_attention;  // ascending numbers of the layers without that window or chunk
+  bool full_attention_rope = true;           // false: the layers of `full_attention` have no RoPE (Llama 4)
+  double windowed_rope_theta = 0;            // rope_theta of the layers with a window (Gemma 3); 0: the same
+  std::int64_t rope_dim =
+      0;  // part of head_dim that RoPE rotates (GLM-4); 0: all of it. Not latent attention's
+  bool attention_sinks =
+      false;  // each head has a logit that takes part in the softmax and has no value (gpt-oss)
+  std::int64_t score_width = 0;  // scores are divided by the root of it (Gemma); 0: head_dim
+  // x becomes cap * tanh(x / cap), of the scores and of the logits (Gemma 2); 0: it stays.
+  double attention_softcap = 0, logit_softcap = 0;
+  double embedding_scale = 1;  // factor on the embedding (Gemma: the root of C)
   LatentAttention latent;
   Experts experts;
   // Number of modules that predict further tokens (arXiv:2412.19437, section 2.2), and the weight of the mean of
@@ -111,16 +160,28 @@ struct Transformer {
   bool has_experts(std::int64_t layer) const;
   bool has_equal_layers() const;                  // whether every layer does the same work
   std::int64_t window(std::int64_t layer) const;  // tokens that a query of this layer sees; 0: all before it
+  std::int64_t chunk(std::int64_t layer) const;   // tokens of a chunk of this layer's attention; 0: no chunks
+  bool sees_all(std::int64_t layer) const { return window(layer) == 0 && chunk(layer) == 0; }
+  bool rotates(std::int64_t layer) const;  // whether RoPE rotates the queries and keys of this layer
+  double rope_theta_of(std::int64_t layer) const;
+  bool norms_heads(std::int64_t layer) const;  // whether a norm of queries and keys stands in this layer
+  bool norms_inputs() const { return norms != NormPlaces::after; }
+  bool norms_outputs() const { return norms != NormPlaces::before; }
   std::int64_t trained_extra() const { return extra_prediction_weight > 0 ? extra_predictions : 0; }
   // Number of tokens beyond the next that this layer predicts: k+1 for module k, whose layer has number L+1+k; 0 for
   // other layers.
   std::int64_t ahead(std::int64_t layer) const { return layer > layers ? layer - layers : 0; }
+  Sight sight(std::int64_t layer) const { return {window(layer), chunk(layer)}; }
   std::int64_t value_dim() const { return latent.used() ? latent.value_dim : head_dim; }
 };
 
 // Pairs of query and key counted for a sequence of T tokens. By convention the masked half counts too: T*T pairs, and
 // with a window of W < T twice the unmasked pairs, W*(2T - W).
 double attention_pairs(std::int64_t T, std::int64_t window);
+
+// The same of a sequence of T tokens that holds documents of these lengths, none of which sees another. Chunks begin
+// at the begin of a document. Without lengths the sequence is one document.
+double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, Sight sight);
 
 // How tensor parallelism cuts a parameter (Megatron-LM, arXiv:1909.08053).
 enum class Cut : std::uint8_t {
@@ -159,12 +220,17 @@ struct Parameter {
 //   layers.i.proj.weight (C, H*head_dim) [.bias]   layers.i.norm2.weight [.bias]
 //   layers.i.fc1.weight (ffn,C) [.bias]  -- gated: layers.i.gate_up.weight (2*ffn,C), gate rows first
 //   layers.i.fc2.weight (C,ffn) [.bias]   head.norm.weight [.bias]   head.weight (V,C) unless tied
-// with qk_norm, after qkv: layers.i.q_norm.weight, layers.i.k_norm.weight (head_dim)
+// with `norms: both` also layers.i.post_norm1.weight after proj and post_norm2.weight last; with `norms: after` these
+//   instead of norm1 and norm2
+// with qk_norm, after qkv: layers.i.q_norm.weight, layers.i.k_norm.weight (head_dim), over all heads (H*head_dim) and
+//   (kv*head_dim), unweighted none; with attention_sinks then layers.i.sinks.weight (H)
 // with latent attention, instead of qkv: layers.i.q_down.weight (q_rank,C), q_down_norm.weight,
 //   q_up.weight (H*head_dim, q_rank), or q.weight (H*head_dim, C); kv_down.weight (kv_rank+rope_dim, C), latent first;
 //   kv_down_norm.weight (kv_rank); kv_up.weight (H*(head_dim-rope_dim+value_dim), kv_rank), each head's key part first
 // in a layer with experts, instead of the feed-forward matrices: layers.i.router.weight (experts,C) [router.bias],
+//   [router.logit.bias (experts) if router_bias]
 //   experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
+//   [each with .bias, of as many rows]
 //   [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
 // after a linear layer with an adapter: layers.i.qkv.a.weight (rank,C), layers.i.qkv.b.weight (rows, rank)
 // last, for each module k that predicts further tokens: extra.k.hidden_norm.weight, token_norm.weight (C),
@@ -196,10 +262,6 @@ std::int64_t active_parameter_count(const Transformer& transformer);
 // matrix, a layer and its norm. They use the model's own embedding and head.
 std::int64_t extra_prediction_count(const Transformer& transformer);
 
-// attention_pairs() of a sequence of T tokens that holds documents of these lengths, none of which sees another.
-// Without lengths the sequence is one document.
-double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, std::int64_t window);
-
 // Model FLOPs of one sequence of T tokens, forward and backward, without recomputation: 2*M*N*K for each matmul, with
 // a token's own experts only; backward twice the forward; attention_pairs(); logits, but not embedding look-up; and
 // the modules that predict further tokens where they are trained. With H*head_dim = C and ffn = 4C this is
@@ -208,6 +270,9 @@ double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t 
 double model_flops_per_sequence(const Transformer& transformer, std::int64_t T);
 std::string flop_formula(
     const Transformer& transformer);  // the formula of model_flops_per_sequence() in one line
+
+// A key of a model that no real rank computes yet, as "attention_sinks: true"; empty: real ranks compute all of it.
+std::string simulated_only(const Transformer& transformer);
 
 std::string print(const Transformer& transformer);  // Motley's own keys; read_transformer() reads them back
                                                     // equal

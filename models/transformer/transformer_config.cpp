@@ -1,6 +1,6 @@
 // Reads a Transformer from an unchanged Hugging Face config.json: GPT-2, Llama, Mistral, Mixtral, Qwen2, Qwen3 (dense
-// and with experts) and DeepSeek-V3. Weights and tokenizers are not read. Read next:
-// models/transformer/transformer_text.cpp.
+// and with experts) and DeepSeek-V3 here, others in models/transformer/config_variants.cpp. Of a model that also sees
+// images the language part is read. Weights and tokenizers are not read.
 //
 // Assumes: `rope_scaling` (Llama 3.1 and later) changes only the angles of the rotation or the scale of the scores.
 // It is ignored, because no parameter, FLOP or byte depends on it. DeepSeek-V3's weights pair the rotated elements in
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "models/transformer/config_readers.hpp"
 #include "models/transformer/transformer_fields.hpp"
 #include "models/transformer/transformer_text.hpp"
 
@@ -17,6 +18,14 @@ namespace motley {
 Yaml Config::find(std::string_view key) const {
   const YamlEntry* entry = node_->find(key);
   return entry && entry->value->kind != YamlNode::Kind::null ? entry->value : nullptr;
+}
+Location Config::where(std::string_view key) const {
+  const YamlEntry* entry = node_->find(key);
+  return entry ? entry->value->where : node_->where;
+}
+bool Config::has_null(std::string_view key) const {
+  const YamlEntry* entry = node_->find(key);
+  return entry && entry->value->kind == YamlNode::Kind::null;
 }
 std::int64_t Config::need(std::string_view key, IntegerRange range) const {
   const Yaml value = find(key);
@@ -56,6 +65,72 @@ void Config::require(std::string_view key, const std::vector<std::string>& suppo
                 fmt::format("supported: {}", fmt::join(supported, ", ")));
 }
 
+void read_shape(const Config& config, Transformer& t) {
+  t.hidden = config.need("hidden_size", kWidth);
+  t.layers = config.need("num_hidden_layers", kLayers);
+  t.heads = config.need("num_attention_heads", kWidth);
+  t.kv_heads = config.integer("num_key_value_heads", kWidth, t.heads);
+  t.head_dim = config.integer("head_dim", kWidth, default_head_dim(t));
+  t.ffn = config.need("intermediate_size", kRows);
+  t.max_positions = config.integer("max_position_embeddings", kRows, 2048);
+  t.tied_embeddings = config.truth("tie_word_embeddings", false);
+  t.norm_epsilon = config.number("rms_norm_eps", 1e-6);
+  t.rope_theta = config.number("rope_theta", 10000.0);
+  const Yaml rope = config.find("rope_parameters");  // later versions of Transformers write the key there
+  if (rope && rope->is_map()) t.rope_theta = Config(rope).number("rope_theta", t.rope_theta);
+}
+
+void read_block(const Config& config, Transformer& t) {
+  config.require("hidden_act", {"silu"});
+  read_shape(config, t);
+}
+
+void drop_unused_window(Transformer& t) {
+  if (static_cast<std::int64_t>(t.full_attention.size()) < t.layers &&
+      (t.sliding_window > 0 || t.attention_chunk > 0))
+    return;
+  t.full_attention.clear();
+  t.sliding_window = t.attention_chunk = 0;
+  t.windowed_rope_theta = 0;
+}
+
+bool read_layer_types(const Config& config, Transformer& t, const char* windowed) {
+  const Yaml list = config.find("layer_types");
+  if (!list) return false;
+  const std::vector<Yaml> types = to_sequence(list);
+  if (static_cast<std::int64_t>(types.size()) != t.layers)
+    throw Refusal(Exit::usage, "unsupported-model", list->where,
+                  fmt::format("layer_types has {} items for {} layers", types.size(), t.layers));
+  t.full_attention.clear();
+  for (std::size_t layer = 0; layer < types.size(); ++layer) {
+    const std::string type = to_text(types[layer]);
+    const bool full = type == "full_attention", has_window = t.sliding_window > 0 || t.attention_chunk > 0;
+    if (!full && (type != windowed || !has_window))
+      throw Refusal(
+          Exit::usage, "unsupported-model", types[layer]->where,
+          fmt::format("layer_types `{}` is not supported{}", type,
+                      type == windowed ? " in a model without that window" : ""),
+          fmt::format("supported: full_attention{}{}", has_window ? ", " : "", has_window ? windowed : ""));
+    if (full) t.full_attention.push_back(static_cast<std::int64_t>(layer));
+  }
+  drop_unused_window(t);
+  return true;
+}
+
+void read_rotated_part(const Config& config, Transformer& t, double otherwise) {
+  double part = config.number("partial_rotary_factor", otherwise);
+  const Yaml rope = config.find("rope_parameters");
+  if (rope && rope->is_map()) part = Config(rope).number("partial_rotary_factor", part);
+  const double elements = static_cast<double>(t.head_dim) * part;
+  if (elements >= 2 && elements < static_cast<double>(t.head_dim))
+    t.rope_dim = static_cast<std::int64_t>(elements);
+  else if (part != 1)
+    throw Refusal(Exit::usage, "unsupported-model", config.where("partial_rotary_factor"),
+                  fmt::format("partial_rotary_factor {:g} rotates {:g} of the {} elements of a head", part,
+                              elements, t.head_dim),
+                  "above 0, at most 1");
+}
+
 namespace {
 
 void read_gpt2(const Config& config, Transformer& t) {
@@ -74,32 +149,17 @@ void read_gpt2(const Config& config, Transformer& t) {
   t.norm_epsilon = config.number("layer_norm_epsilon", 1e-5);
 }
 
-// Reads the keys that Llama and all families derived from it share.
-void read_block(const Config& config, Transformer& t) {
-  config.require("hidden_act", {"silu"});
-  t.hidden = config.need("hidden_size", kWidth);
-  t.layers = config.need("num_hidden_layers", kLayers);
-  t.heads = config.need("num_attention_heads", kWidth);
-  t.kv_heads = config.integer("num_key_value_heads", kWidth, t.heads);
-  t.head_dim = config.integer("head_dim", kWidth, default_head_dim(t));
-  t.ffn = config.need("intermediate_size", kRows);
-  t.max_positions = config.integer("max_position_embeddings", kRows, 2048);
-  t.tied_embeddings = config.truth("tie_word_embeddings", false);
-  t.norm_epsilon = config.number("rms_norm_eps", 1e-6);
-  t.rope_theta = config.number("rope_theta", 10000.0);
-  const Yaml rope = config.find("rope_parameters");  // later versions of Transformers write the key there
-  if (rope && rope->is_map()) t.rope_theta = Config(rope).number("rope_theta", t.rope_theta);
-}
-
 void read_llama(const Config& config, Transformer& t) {
   read_block(config, t);
   t.qkv_bias = t.output_bias = config.truth("attention_bias", false);
   t.ffn_bias = config.truth("mlp_bias", false);
+  read_layer_types(config, t, "");
 }
 
 void read_mistral(const Config& config, Transformer& t) {
   read_block(config, t);
   t.sliding_window = config.integer("sliding_window", kRows, 0);
+  read_layer_types(config, t, "sliding_attention");
 }
 
 void read_mixtral(const Config& config, Transformer& t) {
@@ -112,14 +172,12 @@ void read_mixtral(const Config& config, Transformer& t) {
 
 // Qwen2's window is off by default; the first max_window_layers layers never have it.
 void read_qwen_window(const Config& config, Transformer& t) {
-  if (!config.truth("use_sliding_window", false)) return;
-  t.sliding_window = config.integer("sliding_window", kRows, 4096);
+  if (config.truth("use_sliding_window", false))
+    t.sliding_window = config.integer("sliding_window", kRows, 4096);
+  if (read_layer_types(config, t, "sliding_attention") || t.sliding_window == 0) return;
   const std::int64_t full = config.integer("max_window_layers", {0, kLayers.most}, 28);
   for (std::int64_t layer = 0; layer < std::min(full, t.layers); ++layer) t.full_attention.push_back(layer);
-  if (static_cast<std::int64_t>(t.full_attention.size()) == t.layers) {
-    t.full_attention.clear();
-    t.sliding_window = 0;
-  }
+  drop_unused_window(t);
 }
 
 void read_qwen2(const Config& config, Transformer& t) {
@@ -162,15 +220,6 @@ void read_qwen3_moe(const Config& config, Transformer& t) {
   t.experts.normalise = config.truth("norm_topk_prob", false);
 }
 
-void read_latent_attention(const Config& config, Transformer& t) {
-  t.latent.q_rank = config.integer("q_lora_rank", kWidth, 0);
-  t.latent.kv_rank = config.need("kv_lora_rank", kWidth);
-  t.latent.rope_dim = config.need("qk_rope_head_dim", kWidth);
-  t.latent.value_dim = config.need("v_head_dim", kWidth);
-  t.head_dim = config.need("qk_nope_head_dim", kWidth) + t.latent.rope_dim;
-  t.kv_heads = t.heads;
-}
-
 void read_deepseek_v3(const Config& config, Transformer& t) {
   config.require("attention_bias", {"false"});
   config.require("scoring_func", {"sigmoid"});
@@ -178,31 +227,26 @@ void read_deepseek_v3(const Config& config, Transformer& t) {
   config.require("moe_layer_freq", {"1"});
   read_block(config, t);
   read_latent_attention(config, t);
-  Experts& e = t.experts;
-  e.count = config.need("n_routed_experts", kWidth);
-  e.per_token = config.need("num_experts_per_tok", kWidth);
-  e.ffn = config.need("moe_intermediate_size", kRows);
-  e.shared_ffn = e.ffn * config.integer("n_shared_experts", {0, 1024}, 0);
-  e.scores = RouterScores::sigmoid;
-  e.normalise = config.truth("norm_topk_prob", true);
-  e.scale = config.number("routed_scaling_factor", 1.0);
-  e.balancing_bias = true;
-  e.groups = config.integer("n_group", kWidth, 1);
-  e.groups_per_token = config.integer("topk_group", kWidth, 1);
-  const std::int64_t dense = config.integer("first_k_dense_replace", {0, kLayers.most}, 0);
-  for (std::int64_t layer = 0; layer < std::min(dense, t.layers); ++layer) e.dense_layers.push_back(layer);
+  read_deepseek_experts(config, t);
+  t.experts.scores = RouterScores::sigmoid;
+  t.experts.normalise = config.truth("norm_topk_prob", true);
+  t.experts.balancing_bias = true;
   t.extra_predictions = config.integer("num_nextn_predict_layers", {0, 16}, 0);
 }
 
-struct Reader {
-  const char* model_type;
-  void (*read)(const Config&, Transformer&);
-};
-constexpr Reader kReaders[] = {
-    {"gpt2", read_gpt2},       {"llama", read_llama},         {"mistral", read_mistral},
-    {"mixtral", read_mixtral}, {"qwen2", read_qwen2},         {"qwen2_moe", read_qwen2_moe},
-    {"qwen3", read_qwen3},     {"qwen3_moe", read_qwen3_moe}, {"deepseek_v3", read_deepseek_v3},
-};
+const std::vector<ConfigReader>& readers() {
+  static const std::vector<ConfigReader> all = [] {
+    std::vector<ConfigReader> list = {
+        {"gpt2", read_gpt2},           {"llama", read_llama},         {"mistral", read_mistral},
+        {"mixtral", read_mixtral},     {"qwen2", read_qwen2},         {"qwen2_moe", read_qwen2_moe},
+        {"qwen3", read_qwen3},         {"qwen3_moe", read_qwen3_moe}, {"deepseek_v3", read_deepseek_v3},
+        {"kimi_k2", read_deepseek_v3},  // the same architecture (arXiv:2507.20534, section 2.3)
+    };
+    for (const ConfigReader& reader : variant_readers()) list.push_back(reader);
+    return list;
+  }();
+  return all;
+}
 
 // Python's json writes NaN and Infinity, which are not JSON; in a config.json they are mistakes.
 void refuse_not_finite(const Yaml& node) {
@@ -213,7 +257,42 @@ void refuse_not_finite(const Yaml& node) {
   for (const YamlEntry& entry : node->entries) refuse_not_finite(entry.value);
 }
 
+// The config of the part that is a language model.
+Config language_config(const Config& config, const ConfigReader& reader) {
+  if (reader.language_part == nullptr) return config;
+  const Yaml text = config.find("text_config");
+  if (!text || !text->is_map())
+    throw Refusal(Exit::usage, "missing-key", text ? text->where : config.where("model_type"),
+                  fmt::format("a config.json of `{}` needs a map `text_config`, its language model",
+                              reader.model_type));
+  Config part(text);
+  part.require("model_type", {reader.language_part});
+  return part;
+}
+
 }  // namespace
+
+void read_latent_attention(const Config& config, Transformer& t) {
+  t.latent.q_rank = config.integer("q_lora_rank", kWidth, 0);
+  t.latent.kv_rank = config.need("kv_lora_rank", kWidth);
+  t.latent.rope_dim = config.need("qk_rope_head_dim", kWidth);
+  t.latent.value_dim = config.need("v_head_dim", kWidth);
+  t.head_dim = config.need("qk_nope_head_dim", kWidth) + t.latent.rope_dim;
+  t.kv_heads = t.heads;
+}
+
+void read_deepseek_experts(const Config& config, Transformer& t) {
+  Experts& e = t.experts;
+  e.count = config.need("n_routed_experts", kWidth);
+  e.per_token = config.need("num_experts_per_tok", kWidth);
+  e.ffn = config.need("moe_intermediate_size", kRows);
+  e.shared_ffn = e.ffn * config.integer("n_shared_experts", {0, 1024}, 0);
+  e.scale = config.number("routed_scaling_factor", 1.0);
+  e.groups = config.integer("n_group", kWidth, 1);
+  e.groups_per_token = config.integer("topk_group", kWidth, 1);
+  const std::int64_t dense = config.integer("first_k_dense_replace", {0, kLayers.most}, 0);
+  for (std::int64_t layer = 0; layer < std::min(dense, t.layers); ++layer) e.dense_layers.push_back(layer);
+}
 
 Transformer read_hugging_face(const Yaml& node, const std::string& default_name) {
   if (!node->is_map())
@@ -225,15 +304,20 @@ Transformer read_hugging_face(const Yaml& node, const std::string& default_name)
   if (!type)
     throw Refusal(Exit::usage, "missing-key", node->where, "this config.json needs a value for `model_type`");
   std::vector<std::string> known;
-  for (const Reader& reader : kReaders) known.emplace_back(reader.model_type);
+  for (const ConfigReader& reader : readers()) known.emplace_back(reader.model_type);
   config.require("model_type", known);
+  const ConfigReader& reader =
+      *std::find_if(readers().begin(), readers().end(),
+                    [&](const ConfigReader& each) { return to_text(type) == each.model_type; });
+  const Config language = language_config(config, reader);
   Transformer t;
   t.name = default_name;
-  t.source = config.text("_source", "its config.json");
+  t.source = config.text(
+      "_source", reader.language_part ? "its config.json, the language model alone" : "its config.json");
   t.family = to_text(type) == "gpt2" ? Family::gpt2 : Family::llama;
-  t.vocabulary = config.need("vocab_size", kRows);
-  for (const Reader& reader : kReaders)
-    if (to_text(type) == reader.model_type) reader.read(config, t);
+  t.vocabulary = reader.vocabulary > 0 ? language.integer(reader.vocabulary_key, kRows, reader.vocabulary)
+                                       : language.need(reader.vocabulary_key, kRows);
+  reader.read(language, t);
   refuse_impossible(t, node->where);
   return t;
 }

@@ -58,6 +58,9 @@ struct ExpertsFields {
     visit(field("balancing_bias", Truth{}, &Experts::balancing_bias).unless_standard());
     visit(field("groups", Integer{kWidth}, &Experts::groups).unless_standard());
     visit(field("groups_per_token", Integer{kWidth}, &Experts::groups_per_token).unless_standard());
+    visit(field("bias", Truth{}, &Experts::bias).unless_standard());
+    visit(field("router_bias", Truth{}, &Experts::router_bias).unless_standard());
+    visit(field("weighted_inputs", Truth{}, &Experts::weighted_inputs).unless_standard());
   }
 };
 
@@ -93,8 +96,20 @@ struct TransformerFields {
     visit(field("output_bias", Truth{}, &Transformer::output_bias).unless_standard());
     visit(field("ffn_bias", Truth{}, &Transformer::ffn_bias).unless_standard());
     visit(field("qk_norm", Truth{}, &Transformer::qk_norm).unless_standard());
+    visit(field("qk_norm_form", Word<QkNormForm>{}, &Transformer::qk_norm_form).unless_standard());
+    visit(field("norms", Word<NormPlaces>{}, &Transformer::norms).unless_standard());
+    visit(field("activation", Word<GateActivation>{}, &Transformer::activation).unless_standard());
     visit(field("sliding_window", Integer{kRowsOrNone}, &Transformer::sliding_window).unless_standard());
+    visit(field("attention_chunk", Integer{kRowsOrNone}, &Transformer::attention_chunk).unless_standard());
     visit(field("full_attention", LayerNumbers{}, &Transformer::full_attention).unless_standard());
+    visit(field("full_attention_rope", Truth{}, &Transformer::full_attention_rope).unless_standard());
+    visit(field("windowed_rope_theta", kAboveZero, &Transformer::windowed_rope_theta).unless_standard());
+    visit(field("rope_dim", Integer{kWidthOrNone}, &Transformer::rope_dim).unless_standard());
+    visit(field("attention_sinks", Truth{}, &Transformer::attention_sinks).unless_standard());
+    visit(field("score_width", Integer{kWidthOrNone}, &Transformer::score_width).unless_standard());
+    visit(field("attention_softcap", kAboveZero, &Transformer::attention_softcap).unless_standard());
+    visit(field("logit_softcap", kAboveZero, &Transformer::logit_softcap).unless_standard());
+    visit(field("embedding_scale", kAboveZero, &Transformer::embedding_scale).unless_standard());
     visit(field("latent", Map<LatentAttentionFields>{"latent attention"}, &Transformer::latent)
               .unless_standard());
     visit(field("experts", Map<ExpertsFields>{"experts"}, &Transformer::experts).unless_standard());

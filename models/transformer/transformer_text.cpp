@@ -27,6 +27,9 @@ namespace {
   throw Refusal(Exit::usage, "impossible-model", where, message, hint);
 }
 
+// Whether some layers have a window or chunks.
+bool has_sight(const Transformer& t) { return t.sliding_window > 0 || t.attention_chunk > 0; }
+
 void refuse_impossible_heads(const Transformer& t, const Location& where) {
   if (t.head_dim < 1)
     refuse_model(where, fmt::format("hidden {} is not a multiple of heads {}", t.hidden, t.heads),
@@ -42,10 +45,30 @@ void refuse_impossible_heads(const Transformer& t, const Location& where) {
   if (t.latent.rope_dim % 2 != 0 || t.latent.rope_dim >= t.head_dim)
     refuse_model(where, fmt::format("latent attention needs an even rope_dim below head_dim {}, not {}",
                                     t.head_dim, t.latent.rope_dim));
-  if (t.kv_heads != t.heads || t.qk_norm || t.qkv_bias || t.sliding_window > 0)
+  if (t.kv_heads != t.heads || t.qk_norm || t.qkv_bias || has_sight(t) || t.rope_dim > 0 ||
+      t.score_width > 0 || t.attention_sinks || t.attention_softcap > 0)
+    refuse_model(
+        where,
+        "latent attention has a key and a value for every head, and neither qkv_bias, qk_norm, "
+        "sliding_window, attention_chunk, rope_dim, score_width, attention_sinks nor attention_softcap");
+}
+
+// Refuses keys that contradict each other, or that say something of a part which the model lacks.
+void refuse_impossible_variants(const Transformer& t, const Location& where) {
+  if (t.sliding_window > 0 && t.attention_chunk > 0)
+    refuse_model(where, "sliding_window and attention_chunk exclude each other", "keep one of them");
+  if (!has_sight(t) && (!t.full_attention_rope || t.windowed_rope_theta > 0))
     refuse_model(where,
-                 "latent attention has a key and a value for every head, and neither qkv_bias, qk_norm nor "
-                 "sliding_window");
+                 fmt::format("{} needs layers with a sliding_window or an attention_chunk",
+                             t.full_attention_rope ? "windowed_rope_theta" : "full_attention_rope: false"));
+  if (t.rope_dim % 2 != 0 || t.rope_dim > t.head_dim)
+    refuse_model(where, fmt::format("rotary positions need an even rope_dim of at most head_dim {}, not {}",
+                                    t.head_dim, t.rope_dim));
+  if (t.qk_norm_form != QkNormForm::head && !t.qk_norm)
+    refuse_model(where, fmt::format("qk_norm_form: {} needs qk_norm: true", name_of(t.qk_norm_form)));
+  if (t.norms_outputs() && (t.output_bias || t.ffn_bias))
+    refuse_model(where,
+                 fmt::format("norms: {} leaves no place for output_bias or ffn_bias", name_of(t.norms)));
 }
 
 void refuse_impossible_experts(const Transformer& t, const Location& where) {
@@ -139,10 +162,14 @@ void read_lora(const Yaml& node, Transformer& t) {
 
 void refuse_impossible(const Transformer& t, const Location& where) {
   refuse_impossible_heads(t, where);
+  refuse_impossible_variants(t, where);
   refuse_impossible_experts(t, where);
   refuse_impossible_layers(t, t.experts.dense_layers, "dense_layers", where);
   refuse_impossible_layers(t, t.full_attention, "full_attention", where);
-  const bool plain = !t.qkv_bias && !t.output_bias && !t.ffn_bias && !t.qk_norm && t.sliding_window == 0 &&
+  const bool plain = !t.qkv_bias && !t.output_bias && !t.ffn_bias && !t.qk_norm && !has_sight(t) &&
+                     t.norms == NormPlaces::before && t.activation == GateActivation::silu &&
+                     t.rope_dim == 0 && !t.attention_sinks && t.score_width == 0 &&
+                     t.attention_softcap == 0 && t.logit_softcap == 0 && t.embedding_scale == 1 &&
                      !t.latent.used() && t.experts.count == 0 && t.extra_predictions == 0;
   if (t.family == Family::gpt2 && !plain)
     refuse_model(where, "gpt2 has its own biases, and none of the llama family's variants", "family: llama");

@@ -21,6 +21,8 @@ class Config {
   explicit Config(Yaml node) : node_(std::move(node)) {}
 
   Yaml find(std::string_view key) const;
+  Location where(std::string_view key) const;  // of the value, or of the map that lacks it
+  bool has_null(std::string_view key) const;   // whether the key is there without a value
   std::int64_t need(std::string_view key, IntegerRange range) const;
   std::int64_t integer(std::string_view key, IntegerRange range, std::int64_t otherwise) const;
   double number(std::string_view key, double otherwise) const;

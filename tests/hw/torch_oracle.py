@@ -23,7 +23,7 @@ except ImportError:
 
 TOLERANCE = 1e-4
 FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2-moe", "deepseek-v3", "latent",
-            "mistral-extra", "deepseek-v3-extra")
+            "sandwich", "chunked", "mistral-extra", "deepseek-v3-extra")
 
 
 def rotate(x, theta):
@@ -45,7 +45,7 @@ def normalise(x, p, name, t):
     return rms_norm(x, p[name + ".weight"], t)
 
 
-def latent_heads(x, p, name, t):
+def latent_heads(x, p, name, t, _):
     B, T, _ = x.shape
     H, D, rank, rope = t["heads"], t["head_dim"], t["latent"]["rank"], t["latent"]["rope"]
     if name + ".q.weight" in p:
@@ -61,7 +61,7 @@ def latent_heads(x, p, name, t):
     return torch.cat([q_plain, rotate(q_turned, t["rope_theta"])], -1), torch.cat([k_plain, shared], -1), v
 
 
-def heads(x, p, name, t):
+def heads(x, p, name, t, i):
     B, T, _ = x.shape
     H, G, D = t["heads"], t["kv_heads"], t["head_dim"]
     qkv = F.linear(x, p[name + ".qkv.weight"], p.get(name + ".qkv.bias"))
@@ -69,18 +69,21 @@ def heads(x, p, name, t):
     q, k, v = (each.view(B, T, -1, D).transpose(1, 2) for each in (q, k, v))
     if t["qk_norm"]:
         q, k = (rms_norm(each, p[name + which], t) for each, which in ((q, ".q_norm.weight"), (k, ".k_norm.weight")))
-    if t["family"] == "llama":
-        q, k = rotate(q, t["rope_theta"]), rotate(k, t["rope_theta"])
+    if t["thetas"][i]:
+        turned = t["rotated"]
+        q, k = (torch.cat([rotate(each[..., :turned], t["thetas"][i]), each[..., turned:]], -1) for each in (q, k))
     return q, *(each.repeat_interleave(H // G, dim=1) for each in (k, v))
 
 
-def attend(x, p, name, t, window):
+def attend(x, p, name, t, i):
     B, T, _ = x.shape
-    q, k, v = (latent_heads if t["latent"]["rank"] else heads)(x, p, name, t)
-    D = t["head_dim"]
-    scores = q @ k.transpose(-1, -2) / D**0.5
+    q, k, v = (latent_heads if t["latent"]["rank"] else heads)(x, p, name, t, i)
+    scores = q @ k.transpose(-1, -2) / t["score_width"]**0.5
+    if cap := t["attention_softcap"]:
+        scores = cap * (scores / cap).tanh()
     distance = torch.arange(T)[:, None] - torch.arange(T)[None, :]
-    hidden = (distance < 0) | (distance >= (window or T))
+    chunk = torch.arange(T) // (t["chunks"][i] or T)
+    hidden = (distance < 0) | (distance >= (t["windows"][i] or T)) | (chunk[:, None] != chunk[None, :])
     y = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
     return F.linear(y.transpose(1, 2).reshape(B, T, -1), p[name + ".proj.weight"], p.get(name + ".proj.bias"))
 
@@ -90,7 +93,8 @@ def feed_forward(x, p, name, t):
         inner = F.linear(x, p[name + ".fc1.weight"], p[name + ".fc1.bias"])
         return F.linear(F.gelu(inner, approximate="tanh"), p[name + ".fc2.weight"], p[name + ".fc2.bias"])
     gate, up = F.linear(x, p[name + ".gate_up.weight"], p.get(name + ".gate_up.bias")).chunk(2, -1)
-    return F.linear(F.silu(gate) * up, p[name + ".fc2.weight"], p.get(name + ".fc2.bias"))
+    activated = F.gelu(gate, approximate="tanh") if t["gelu"] else F.silu(gate)
+    return F.linear(activated * up, p[name + ".fc2.weight"], p.get(name + ".fc2.bias"))
 
 
 def experts(x, p, name, t):
@@ -102,7 +106,7 @@ def experts(x, p, name, t):
     chosen_by = scores + p[name + ".router.bias"] if name + ".router.bias" in p else scores
     if e["groups_per_token"] < e["groups"]:
         grouped = chosen_by.view(len(x), e["groups"], -1)
-        kept = grouped.topk(2, -1).values.sum(-1).topk(e["groups_per_token"], -1).indices
+        kept = grouped.topk(2 if e["sigmoid"] else 1, -1).values.sum(-1).topk(e["groups_per_token"], -1).indices
         mask = torch.zeros(len(x), e["groups"], dtype=torch.bool).scatter(1, kept, True)
         chosen_by = grouped.masked_fill(~mask[..., None], float("-inf")).flatten(1)
     taken = chosen_by.topk(e["per_token"], -1).indices
@@ -126,15 +130,19 @@ def experts(x, p, name, t):
 
 
 def layer(x, p, name, t, i):
-    x = x + attend(normalise(x, p, name + ".norm1", t), p, name, t, t["windows"][i])
-    y = normalise(x, p, name + ".norm2", t)
-    return x + (experts(y, p, name, t).view_as(x) if i in t["experts"]["layers"] else feed_forward(y, p, name, t))
+    def normed(y, which):
+        return normalise(y, p, name + which, t) if name + which + ".weight" in p else y
+
+    x = x + normed(attend(normed(x, ".norm1"), p, name, t, i), ".post_norm1")
+    y = normed(x, ".norm2")
+    y = experts(y, p, name, t).view_as(x) if i in t["experts"]["layers"] else feed_forward(y, p, name, t)
+    return x + normed(y, ".post_norm2")
 
 
 def logits_of(ahead, p, t):
     """Logits of the next token and of further predictions. `ahead`: item i has the tokens that are i places ahead."""
     table = p["embedding.token.weight"]
-    x = F.embedding(ahead[0], table)
+    x = F.embedding(ahead[0], table) * t["embedding_scale"]
     if t["family"] == "gpt2":
         x = x + p["embedding.position.weight"][: x.shape[1]]
     for i in range(t["layers"]):
@@ -144,11 +152,13 @@ def logits_of(ahead, p, t):
     for k in range(t["extra"]):
         name = f"extra.{k}"
         both = torch.cat([normalise(x, p, name + ".hidden_norm", t),
-                          normalise(F.embedding(ahead[k + 1], table), p, name + ".token_norm", t)], -1)
+                          normalise(F.embedding(ahead[k + 1], table) * t["embedding_scale"], p,
+                                    name + ".token_norm", t)], -1)
         projection = torch.cat([p[name + ".from_hidden.weight"], p[name + ".from_token.weight"]], -1)
         x = layer(F.linear(both, projection), p, name, t, t["layers"] + 1 + k)
         logits.append(F.linear(normalise(x, p, name + ".norm", t), head))
-    return logits
+    cap = t["logit_softcap"]
+    return [cap * (each / cap).tanh() for each in logits] if cap else logits
 
 
 def worst(ours, expected):

@@ -258,7 +258,8 @@ std::vector<Form> part_forms() {
                      use_figures(parse_yaml(text, "software"), cluster);
                      expect_finite(print(cluster));
                    }});
-  for (const char* model : {"llama-2-7b", "gpt2", "mixtral-8x7b", "deepseek-v3"})
+  for (const char* model : {"llama-2-7b", "gpt2", "mixtral-8x7b", "deepseek-v3", "gemma-2-2b", "gemma-3-27b",
+                            "gpt-oss-20b", "llama-4-scout", "olmo-2-7b", "glm-4.5-air"})
     forms.push_back(
         {model, shipped(std::string("scenarios/models/") + model + ".json"), [](const std::string& text) {
            const Transformer transformer = read_transformer(parse_yaml(text, "config.json"), "model");

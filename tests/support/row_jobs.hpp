@@ -71,7 +71,8 @@ inline std::vector<Module> modules_of(const Transformer& transformer) {
   std::vector<Module> modules;
   for (const Module module : every<Module>())
     if ((module != Module::latent || transformer.latent.used()) &&
-        (module != Module::router || transformer.experts.count > 0))
+        (module != Module::router || transformer.experts.count > 0) &&
+        (module != Module::norms || transformer.norms_inputs() || transformer.latent.used()))
       modules.push_back(module);
   return modules;
 }

@@ -18,6 +18,47 @@ Transformer tiny_transformer(Family family) {
   return t;
 }
 
+namespace {
+
+// Changes a tiny llama to a variant that is simulated only.
+void vary_simulated(const std::string& name, Transformer& t) {
+  if (name == "gemma2-experts") {
+    t.norms = NormPlaces::both;
+    t.activation = GateActivation::gelu;
+    t.sliding_window = 5;
+    t.full_attention = {1, 3};
+    t.attention_softcap = 50;
+    t.logit_softcap = 30;
+    t.embedding_scale = 5.5;
+    t.experts = {.count = 4, .per_token = 2, .ffn = 48, .dense_layers = {}};
+  }
+  if (name == "gpt-oss") {
+    t.qkv_bias = t.output_bias = t.attention_sinks = true;
+    t.activation = GateActivation::clamped_silu;
+    t.sliding_window = 5;
+    t.full_attention = {1, 3};
+    t.experts = {.count = 4, .per_token = 2, .ffn = 48, .dense_layers = {}, .normalise = true, .bias = true};
+    t.experts.router_bias = true;
+  }
+  if (name == "llama4") {
+    t.qk_norm = true;
+    t.qk_norm_form = QkNormForm::unweighted;
+    t.attention_chunk = 6;
+    t.full_attention = {3};
+    t.full_attention_rope = false;
+    t.experts = {.count = 4, .per_token = 1, .ffn = 48, .shared_ffn = 48, .dense_layers = {0, 2}};
+    t.experts.scores = RouterScores::sigmoid;
+    t.experts.weighted_inputs = true;
+  }
+  if (name == "olmo2") {
+    t.norms = NormPlaces::after;
+    t.qk_norm = true;
+    t.qk_norm_form = QkNormForm::all_heads;
+  }
+}
+
+}  // namespace
+
 Transformer tiny_variant(const std::string& name) {
   Transformer t = tiny_transformer(Family::llama);
   t.name = "tiny-" + name;
@@ -49,6 +90,27 @@ Transformer tiny_variant(const std::string& name) {
   }
   if (name == "latent") t.latent = {.q_rank = 0, .kv_rank = 16, .rope_dim = 4, .value_dim = 6};
   if (name == "latent") t.kv_heads = t.heads;
+  // Gemma 3's layers, with Gemma 2's caps and GLM-4's rotation.
+  if (name == "sandwich") {
+    t.activation = GateActivation::gelu;
+    t.norms = NormPlaces::both;
+    t.qk_norm = t.tied_embeddings = true;
+    t.sliding_window = 5;
+    t.full_attention = {1, 3};
+    t.windowed_rope_theta = 100;
+    t.rope_dim = 4;
+    t.score_width = 12;
+    t.attention_softcap = 0.2;
+    t.logit_softcap = 5;
+    t.embedding_scale = 5.5;
+  }
+  if (name == "chunked") {  // Llama 4's attention and OLMo 2's norms
+    t.norms = NormPlaces::after;
+    t.attention_chunk = 6;
+    t.full_attention = {3};
+    t.full_attention_rope = false;
+  }
+  vary_simulated(name, t);
   return t;
 }
 
@@ -60,8 +122,13 @@ Transformer with_extra_predictions(Transformer t) {
 }
 
 const std::vector<std::string>& variants() {
-  static const std::vector<std::string> names = {"llama",   "qwen2",     "qwen3",       "mistral",
-                                                 "mixtral", "qwen2-moe", "deepseek-v3", "latent"};
+  static const std::vector<std::string> names = {"llama",     "qwen2",       "qwen3",  "mistral",  "mixtral",
+                                                 "qwen2-moe", "deepseek-v3", "latent", "sandwich", "chunked"};
+  return names;
+}
+
+const std::vector<std::string>& simulated_variants() {
+  static const std::vector<std::string> names = {"gemma2-experts", "gpt-oss", "llama4", "olmo2"};
   return names;
 }
 

@@ -11,7 +11,8 @@ Transformer tiny_transformer(Family family = Family::gpt2);
 Transformer tiny_variant(const std::string& name);
 // Adds two trained modules that predict further tokens.
 Transformer with_extra_predictions(Transformer t);
-const std::vector<std::string>& variants();
+const std::vector<std::string>& variants();            // those that real ranks train
+const std::vector<std::string>& simulated_variants();  // those that are simulated only
 
 Chip tiny_chip();
 

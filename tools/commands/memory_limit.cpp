@@ -147,6 +147,7 @@ std::vector<Rank> all_ranks(const Program& program) {
 }
 
 void announce_training(const Prepared& prepared, const std::vector<Rank>& ranks, double allowed) {
+  refuse_simulated_only(prepared.scenario.job.transformer);
   for (const RankProgram& rank_program : prepared.program.rank_programs) refuse_host_formats(rank_program);
   double tensors = offloaded_bytes(prepared, ranks);
   for (const Rank rank : ranks) tensors += tensor_bytes(prepared, rank);

@@ -51,7 +51,8 @@ TEST_CASE("a norm over the first part of a row leaves the rest to the residual")
 
 TEST_CASE("attention_backward is the gradient of attention, with shared key heads too") {
   const std::int64_t G = GENERATE(1, 2, 4), window = GENERATE(0, 1, 3), V = GENERATE(0, 2);
-  const reference::HeadShape s{2, 5, 4, G, 3, window, V};
+  reference::HeadShape s{2, 5, 4, G, 3, window, V};
+  s.softcap = GENERATE(0, 0.4);
   const auto count = static_cast<std::size_t>(s.B * s.T * s.row());
   const auto out = static_cast<std::size_t>(s.B * s.T * s.H * s.V());
   const Values qkv = random_values(count, 6), dy = random_values(out, 7);
@@ -116,7 +117,51 @@ TEST_CASE("rope turned back is what it was, and keeps the length of every pair")
   REQUIRE(length(turned, 16) == Approx(length(qkv, 16)));
 }
 
-TEST_CASE("activation_backward is the gradient of GELU and of SwiGLU") {
+TEST_CASE("rope turns the first part of each head alone") {
+  const reference::HeadShape whole{2, 5, 2, 1, 4}, part{.B = 2, .T = 5, .H = 2, .G = 1, .D = 8, .rotated = 4};
+  const Values qkv = random_values(320, 9);
+  Values turned(320), turned_fast(320), narrow(160), narrow_turned(160);
+  // The rotated halves of all heads, as heads of their own; the values of `narrow` are not looked at.
+  const auto narrow_of = [](const Values& v, std::size_t row, std::size_t head, std::size_t d) {
+    return v[row * 32 + head * 8 + d];
+  };
+  for (std::size_t row = 0; row < 10; ++row)
+    for (std::size_t head = 0; head < 3; ++head)
+      for (std::size_t d = 0; d < 4; ++d) narrow[row * 16 + head * 4 + d] = narrow_of(qkv, row, head, d);
+  reference::rope(part, 10000.0, 1.0, qkv.data(), turned.data());
+  fast::rope(part, 10000.0, 1.0, qkv.data(), turned_fast.data());
+  reference::rope(whole, 10000.0, 1.0, narrow.data(), narrow_turned.data());
+  for (std::size_t row = 0; row < 10; ++row)
+    for (std::size_t head = 0; head < 3; ++head)
+      for (std::size_t d = 0; d < 8; ++d) {
+        const double expected = d < 4 ? narrow_turned[row * 16 + head * 4 + d] : narrow_of(qkv, row, head, d);
+        REQUIRE(narrow_of(turned, row, head, d) == Approx(expected).margin(1e-6));
+        REQUIRE(narrow_of(turned_fast, row, head, d) == Approx(expected).margin(1e-5));
+      }
+  for (std::size_t row = 0; row < 10; ++row)
+    for (std::size_t c = 24; c < 32; ++c) REQUIRE(turned[row * 32 + c] == qkv[row * 32 + c]);
+}
+
+TEST_CASE("a query sees the tokens of its own chunk, counted from the begin of its document") {
+  reference::HeadShape s{.B = 1, .T = 12, .H = 1, .G = 1, .D = 2, .chunk = 5};
+  const std::vector<std::int64_t> first = {0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 10};
+  for (std::int64_t place = 0; place < 12; ++place)
+    REQUIRE(s.first_seen(place) == first[static_cast<std::size_t>(place)]);
+}
+
+TEST_CASE("softcap_backward is the gradient of softcap, which never passes its cap") {
+  const Values x = random_values(12, 61), dy = random_values(12, 62);
+  Values y(12), dx(12);
+  reference::softcap(12, 0.7, x.data(), y.data());
+  for (const double each : y) REQUIRE(std::abs(each) < 0.7);
+  reference::softcap_backward(12, 0.7, dy.data(), y.data(), dx.data());
+  check_gradient(x, dx, [&](const Values& v) {
+    reference::softcap(12, 0.7, v.data(), y.data());
+    return weighted(y, dy);
+  });
+}
+
+TEST_CASE("activation_backward is the gradient of GELU, SwiGLU and GeGLU") {
   const reference::InnerShape s{3, 4};
   const Values u = random_values(12, 10), gated = random_values(24, 11), dy = random_values(12, 12);
   Values y(12), du(12), dgated(24);
@@ -128,6 +173,11 @@ TEST_CASE("activation_backward is the gradient of GELU and of SwiGLU") {
   reference::swiglu_backward(s, dy.data(), gated.data(), dgated.data());
   check_gradient(gated, dgated, [&](const Values& v) {
     reference::swiglu(s, v.data(), y.data());
+    return weighted(y, dy);
+  });
+  reference::geglu_backward(s, dy.data(), gated.data(), dgated.data());
+  check_gradient(gated, dgated, [&](const Values& v) {
+    reference::geglu(s, v.data(), y.data());
     return weighted(y, dy);
   });
 }
@@ -397,7 +447,9 @@ TEST_CASE("the attention kernels agree with their definition, whoever computes t
   const reference::HeadShape s =
       GENERATE(reference::HeadShape{1, 1, 1, 1, 2}, reference::HeadShape{2, 5, 4, 2, 3},
                reference::HeadShape{1, 33, 6, 1, 8}, reference::HeadShape{2, 64, 4, 4, 16},
-               reference::HeadShape{1, 33, 4, 2, 8, 7}, reference::HeadShape{2, 16, 4, 4, 12, 0, 8});
+               reference::HeadShape{1, 33, 4, 2, 8, 7}, reference::HeadShape{2, 16, 4, 4, 12, 0, 8},
+               reference::HeadShape{
+                   .B = 1, .T = 33, .H = 4, .G = 2, .D = 8, .chunk = 10, .score_width = 20, .softcap = 0.3});
   const Attended slow = attend(
       s, [](auto&&... values) { reference::attention(values...); },
       [](auto&&... values) { reference::attention_backward(values...); });

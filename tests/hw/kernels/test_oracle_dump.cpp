@@ -2,7 +2,9 @@
 // hidden test "[oracle dump]" with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in
 // MOTLEY_DUMP_FAMILY. The file is JSON:
 //
-//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows,
+//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows, chunks,
+//     thetas (by layer; 0: the layer does not rotate), rotated, gelu (of the gate), score_width,
+//     attention_softcap, logit_softcap, embedding_scale,
 //     latent {rank, rope, value}, experts {layers, count, per_token, ...}
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step
@@ -82,9 +84,12 @@ json describe_experts(const Transformer& t) {
 
 json describe(const Job& job) {
   const Transformer& t = job.transformer;
-  json windows = json::array();
-  for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer)
+  json windows = json::array(), chunks = json::array(), thetas = json::array();
+  for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer) {
     windows.push_back(t.window(layer));
+    chunks.push_back(t.chunk(layer));
+    thetas.push_back(t.rotates(layer) ? t.rope_theta_of(layer) : 0);
+  }
   return {{"transformer",
            {{"family", t.family == Family::gpt2 ? "gpt2" : "llama"},
             {"layers", t.layers},
@@ -95,6 +100,14 @@ json describe(const Job& job) {
             {"rope_theta", t.rope_theta},
             {"qk_norm", t.qk_norm},
             {"windows", windows},
+            {"chunks", chunks},
+            {"thetas", thetas},
+            {"rotated", t.rope_dim > 0 ? t.rope_dim : t.head_dim},
+            {"score_width", t.score_width > 0 ? t.score_width : t.head_dim},
+            {"gelu", t.activation == GateActivation::gelu},
+            {"attention_softcap", t.attention_softcap},
+            {"logit_softcap", t.logit_softcap},
+            {"embedding_scale", t.embedding_scale},
             {"latent", {{"rank", t.latent.kv_rank}, {"rope", t.latent.rope_dim}, {"value", t.value_dim()}}},
             {"experts", describe_experts(t)},
             {"extra", t.trained_extra()},
@@ -129,7 +142,8 @@ TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
     work = &started;
     dumped["parameters"] = parameters_of(started, all);
     started.observer = [&](const Kernel& kernel, int micro_batch) {
-      if (first_step && kernel.op == KernelOp::matmul && kernel.layer == job.transformer.layers)
+      const KernelOp logits = job.transformer.logit_softcap > 0 ? KernelOp::softcap : KernelOp::matmul;
+      if (first_step && kernel.op == logits && kernel.layer == job.transformer.layers)
         dumped["logits"].push_back(values_of(*work, kernel.out[0], micro_batch));
       if (first_step && kernel.op == KernelOp::embed_backward) dumped["gradients"] = gradients_of(*work);
     };

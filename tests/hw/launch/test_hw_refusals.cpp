@@ -76,6 +76,14 @@ TEST_CASE("a host rank refuses matmuls of narrow operands with its message") {
         expected_refusal("host-precision: fp8 matmuls on a host rank"));
 }
 
+TEST_CASE("a host rank refuses a model that is simulated only with its message") {
+  Transformer transformer;
+  transformer.name = "gpt-oss-20b";
+  transformer.attention_sinks = true;
+  CHECK(refusal_by([&] { refuse_simulated_only(transformer); }) ==
+        expected_refusal("simulated-only: attention sinks on real ranks"));
+}
+
 TEST_CASE("a launch of no ranks or of no command is refused with its message") {
   CHECK(refusal_by([] { launch({.rank_count = 0, .command = {"true"}}); }) ==
         expected_refusal("bad-rank-count: no ranks at all"));

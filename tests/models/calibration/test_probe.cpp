@@ -90,8 +90,9 @@ TEST_CASE("every drawn probe compiles, is small, and together they have every ke
     CHECK(probe.job.transformer.hidden <= range.most_hidden);
     CHECK(probe.job.transformer.vocabulary <= range.most_vocabulary);
   }
-  // What probes lack: factors of adapters and further predictions, and gradients that are divided.
-  const std::set<KernelOp> elsewhere = {KernelOp::scale, KernelOp::clear};
+  // What probes lack: factors of adapters and further predictions, gradients that are divided, and caps on logits.
+  const std::set<KernelOp> elsewhere = {KernelOp::scale, KernelOp::clear, KernelOp::softcap,
+                                        KernelOp::softcap_backward};
   for (const RatedKernel& kernel : rated_kernels()) {
     if (elsewhere.contains(kernel.op)) continue;
     INFO(name_of(kernel));

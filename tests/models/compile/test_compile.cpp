@@ -106,7 +106,7 @@ double repeated_flops(const Job& job, std::int64_t tp) {
 }
 
 TEST_CASE("every family's Program does its model's FLOPs, masked pairs of a sliding window left out") {
-  const std::string name = GENERATE(from_range(tests::variants()));
+  const std::string name = GENERATE(from_range(tests::variants()), from_range(tests::simulated_variants()));
   INFO(name);
   for (tests::Degrees degrees : {tests::Degrees{1, 1, 1}, {2, 2, 2}}) {
     const Job job = tests::tiny_job(degrees, tests::tiny_variant(name));

@@ -34,7 +34,7 @@ TEST_CASE("attention over documents computes the sum of their squares, and nothi
   CHECK(strategy_hash(job.transformer, job.train, job.strategy) != hash);
   job.train.documents = {16};
   CHECK(attention_flops(job) == whole);
-  CHECK(attention_pairs({4, 12}, 16, 5) == attention_pairs(4, 5) + attention_pairs(12, 5));
+  CHECK(attention_pairs({4, 12}, 16, Sight{.window = 5}) == attention_pairs(4, 5) + attention_pairs(12, 5));
 }
 
 TEST_CASE("documents fill a sequence, and positions are those of the longest") {

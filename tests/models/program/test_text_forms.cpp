@@ -41,6 +41,9 @@ Experts random_experts(Random& random, std::int64_t layers) {
   e.normalise = random.coin();
   e.scale = random.coin() ? 1.0 : random.positive();
   e.balancing_bias = random.coin();
+  e.bias = random.coin();
+  e.router_bias = random.coin();
+  e.weighted_inputs = random.coin();
   return e;
 }
 
@@ -48,6 +51,13 @@ Experts random_experts(Random& random, std::int64_t layers) {
 void vary(Random& random, Transformer& t) {
   t.output_bias = random.coin();
   t.ffn_bias = random.coin();
+  if (!t.output_bias && !t.ffn_bias)
+    t.norms = std::array{NormPlaces::before, NormPlaces::both, NormPlaces::after}.at(
+        static_cast<std::size_t>(random.integer(0, 2)));
+  t.activation = std::array{GateActivation::silu, GateActivation::gelu, GateActivation::clamped_silu}.at(
+      static_cast<std::size_t>(random.integer(0, 2)));
+  if (random.coin()) t.logit_softcap = random.positive();
+  if (random.coin()) t.embedding_scale = random.positive();
   t.extra_predictions = random.integer(0, 2);
   if (random.coin()) t.extra_prediction_weight = random.positive();
   if (random.coin()) t.experts = random_experts(random, t.layers);
@@ -59,7 +69,19 @@ void vary(Random& random, Transformer& t) {
   }
   t.qkv_bias = random.coin();
   t.qk_norm = random.coin();
+  if (t.qk_norm)
+    t.qk_norm_form = std::array{QkNormForm::head, QkNormForm::all_heads, QkNormForm::unweighted}.at(
+        static_cast<std::size_t>(random.integer(0, 2)));
   t.sliding_window = random.integer(0, 1) * random.integer(1, 4096);
+  if (t.sliding_window == 0) t.attention_chunk = random.integer(0, 1) * random.integer(1, 4096);
+  if (t.sliding_window + t.attention_chunk > 0) {
+    t.full_attention_rope = random.coin();
+    if (random.coin()) t.windowed_rope_theta = random.positive();
+  }
+  t.rope_dim = 2 * random.integer(0, t.head_dim / 2);
+  t.attention_sinks = random.coin();
+  t.score_width = random.integer(0, 1) * random.integer(1, 4096);
+  if (random.coin()) t.attention_softcap = random.positive();
   t.full_attention = random_layers(random, t.layers);
 }
 

@@ -8,8 +8,8 @@
 using namespace motley;
 
 TEST_CASE("parameter counts are the published ones") {
-  // From the model cards on the Hugging Face hub and torch's numel(); gpt3-175b from equation 2
-  // of arXiv:2104.04473, rounded there to 174.6 B.
+  // From the model cards on the Hugging Face hub, the `safetensors` entries of its API (2025) and torch's numel();
+  // gpt3-175b from equation 2 of arXiv:2104.04473, rounded there to 174.6 B.
   const auto [name, published] = GENERATE(table<std::string, std::int64_t>({
       {"gpt2", 124'439'808},
       {"gpt2-medium", 354'823'168},
@@ -34,6 +34,23 @@ TEST_CASE("parameter counts are the published ones") {
       {"qwen3-30b-a3b", 30'532'122'624},
       {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"deepseek-v3", 671'026'419'200},
+      {"phi-3-mini", 3'821'079'552},
+      {"phi-3-medium", 13'960'238'080},
+      {"phi-4", 14'659'507'200},
+      {"phi-4-mini", 3'836'021'760},
+      {"gemma-2-2b", 2'614'341'888},
+      {"gemma-2-9b", 9'241'705'984},
+      {"gemma-2-27b", 27'227'128'320},
+      {"gemma-3-1b", 999'885'952},
+      {"gpt-oss-20b", 20'914'757'184},
+      {"gpt-oss-120b", 116'829'156'672},
+      {"olmo-2-7b", 7'298'617'344},
+      {"olmo-2-13b", 13'716'198'400},
+      {"olmo-2-32b", 32'234'279'936},
+      {"glm-4-9b", 9'399'951'360},
+      {"deepseek-v2", 235'741'434'880},
+      {"deepseek-v2-lite", 15'706'484'224},
+      {"kimi-k2", 1'026'408'232'448},
   }));
   INFO(name);
   CHECK(parameter_count(load_transformer(name)) == published);
@@ -49,6 +66,14 @@ TEST_CASE("active parameter counts are the published ones") {
       {"qwen1.5-moe-a2.7b", 2.7, true},
       {"deepseek-v3", 36.6, false},
       {"llama-3-8b", 8.03, true},
+      // gpt-oss: arXiv:2508.10925, table 1, which leaves the embedding table out. Kimi K2: arXiv:2507.20534, table 2.
+      // DeepSeek-V2: arXiv:2405.04434, abstract. Llama 4: its model card ("17B activated").
+      {"gpt-oss-20b", 3.61, false},
+      {"gpt-oss-120b", 5.13, false},
+      {"kimi-k2", 32.6, true},
+      {"deepseek-v2", 21, true},
+      {"llama-4-scout", 17, true},
+      {"llama-4-maverick", 17, true},
   }));
   INFO(name);
   const Transformer t = load_transformer(name);
