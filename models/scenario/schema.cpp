@@ -102,7 +102,8 @@ std::map<int, std::string> comments_of(const std::string& text) {
     const bool goes_on = line.find_first_not_of(' ') == mark + 1;
     if (!goes_on) last = number;
     std::string& comment = comments[last];
-    comment += (comment.empty() ? "" : " ") + line.substr(mark + 3);
+    if (!comment.empty()) comment += ' ';
+    comment += line.substr(mark + 3);
   }
   return comments;
 }
