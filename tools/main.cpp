@@ -28,6 +28,8 @@ Exit run_command_line(int argc, char** argv) {
   add_import(program);
   add_launch(program);
   add_bench(program);
+  add_collective(program);
+  add_memory(program);
   add_check(program);
   add_show(program);
   add_schema(program);

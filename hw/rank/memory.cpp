@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
+#include <string_view>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -47,7 +49,34 @@ FreedMemoryKept::~FreedMemoryKept() = default;
 bool FreedMemoryKept::in_force() { return false; }
 #endif
 
+// Whether the tensor has the bytes of all its elements in its format, or none are said.
+bool is_whole(const Tensor& tensor) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : tensor.shape) elements *= extent;
+  return tensor.bytes == 0 || tensor.bytes == elements * bytes_of(tensor.format);
+}
+
+// Refuses adapters of some of the matrices that a layer stacks: host ranks have one for the layer.
+void refuse_parted_adapters(const RankProgram& rank_program) {
+  constexpr std::string_view kOuter = ".b.weight", kWeight = ".weight";
+  std::map<std::string, std::int64_t> rows;
+  for (const Tensor& tensor : rank_program.tensors)
+    if (tensor.role == TensorRole::parameter || tensor.role == TensorRole::gathered)
+      rows[tensor.name] = tensor.shape.at(0);
+  for (const auto& [name, count] : rows) {
+    if (!name.ends_with(kOuter)) continue;
+    const std::string layer = name.substr(0, name.size() - kOuter.size());
+    if (const auto whole = rows.find(layer + std::string(kWeight));
+        whole != rows.end() && whole->second != count)
+      throw Refusal(
+          Exit::infeasible, "host-adapters", {},
+          fmt::format("`{}` has adapters for a part of its rows: host ranks have one for the layer", layer),
+          "lora: {on: [qkv]} instead of q, k or v, and gate_up instead of gate or up");
+  }
+}
+
 void refuse_host_formats(const RankProgram& rank_program) {
+  refuse_parted_adapters(rank_program);
   for (const Block& block : rank_program.blocks)
     for (const Kernel& kernel : block.kernels)
       if (kernel.format && *kernel.format != Format::fp32)
@@ -55,12 +84,23 @@ void refuse_host_formats(const RankProgram& rank_program) {
             Exit::infeasible, "host-precision", {},
             fmt::format("matmuls take {} operands: host ranks compute in fp32 only", name_of(*kernel.format)),
             "leave `matmuls` out of `train`");
-  for (const Tensor& tensor : rank_program.tensors)
+  for (const Tensor& tensor : rank_program.tensors) {
+    if (tensor.role == TensorRole::optimizer && !tensor.shape.empty() &&
+        (tensor.shape[0] != 2 || !is_whole(tensor)))
+      throw Refusal(
+          Exit::infeasible, "host-optimizer", {},
+          fmt::format("tensor `{}` is no state of AdamW: host ranks step with AdamW only", tensor.name),
+          "leave `optimizer` out of `train`");
+    if (tensor.role == TensorRole::parameter && !is_whole(tensor))
+      throw Refusal(Exit::infeasible, "host-precision", {},
+                    fmt::format("tensor `{}` is quantized: host ranks compute in fp32 only", tensor.name),
+                    "leave `frozen_weights` out of `train`");
     if (tensor.format != Format::fp32)
       throw Refusal(Exit::infeasible, "host-precision", {},
                     fmt::format("tensor `{}` is {}: host ranks compute in fp32 only", tensor.name,
                                 name_of(tensor.format)),
                     "train: {precision: fp32}");
+  }
 }
 
 void refuse_simulated_only(const Transformer& transformer) {

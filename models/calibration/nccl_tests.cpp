@@ -39,24 +39,28 @@ std::optional<TransferKind> kind_in(std::string_view name) {
   return std::nullopt;
 }
 
+// What mpirun writes before each line: [1,0]<stdout>:
+bool is_tag(std::string_view word) { return word.starts_with('[') && word.ends_with("<stdout>:"); }
+
 class NcclTestsReader {
  public:
   NcclTestsReader(const std::string& text, const std::string& path) : text_(text), path_(path) {
     kind_ = kind_in(stem_of(path));
   }
 
-  std::vector<TransferSample> read() {
+  std::vector<NcclTestsRow> read() {
     for (const std::string_view line : lines_of(text_)) {
       ++line_;
-      const auto words = words_of(line);
+      auto words = words_of(line);
+      if (!words.empty() && is_tag(words[0])) words.erase(words.begin());
       if (words.empty()) continue;
       if (words[0].starts_with('#'))
         take_comment(line, words);
       else if (!times_.empty() && words[0].find_first_not_of("0123456789") == std::string_view::npos)
         take_row(words);
     }
-    if (samples_.empty()) refuse("no size was measured", "the output of nccl-tests has a row for each size");
-    return std::move(samples_);
+    if (!has_time_) refuse("no size was measured", "the output of nccl-tests has a row for each size");
+    return std::move(rows_);
   }
 
  private:
@@ -86,9 +90,11 @@ class NcclTestsReader {
   // "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
   void take_columns(const std::vector<std::string_view>& words) {
     times_.clear();
+    wrong_.clear();
     columns_ = words.size() - 1;
     for (std::size_t i = 1; i < words.size(); ++i) {
       if (words[i] == "time") times_.push_back(i - 1);
+      if (words[i] == "#wrong") wrong_.push_back(i - 1);
       if (words[i] == "cputime") refuse("these are times of the processor", "run without `-C`");
     }
     if (words.size() < 2 || words[1] != "size" || times_.empty())
@@ -106,19 +112,17 @@ class NcclTestsReader {
     if (words.size() + 1 == columns_) words.insert(words.begin() + kReduceColumn, "");
     if (words.size() < columns_)
       refuse(fmt::format("{} of {} columns", words.size(), columns_), "is the file whole?");
-    TransferSample sample;
-    sample.kind = *kind_;
-    sample.ranks = *ranks_.rbegin() + 1;
-    sample.bytes = to_measured(words[0], kMostMessageBytes, place());
-    constexpr std::size_t kWrongAfterTime = 3;
+    for (const std::size_t column : wrong_)
+      if (words[column] != "N/A" && to_measured(words[column], kMostMessageBytes, place()) > 0)
+        refuse(fmt::format("{} values of the result are wrong", words[column]),
+               "such a run is no measurement");
+    NcclTestsRow row{.kind = *kind_, .ranks = *ranks_.rbegin() + 1, .bytes = 0, .seconds = {}, .line = line_};
+    row.bytes = to_measured(words[0], kMostMessageBytes, place());
     for (const std::size_t time : times_) {
-      sample.seconds = to_measured(words[time], kMostMeasured_us, place()) * 1e-6;
-      const std::string_view wrong =
-          time + kWrongAfterTime < words.size() ? words[time + kWrongAfterTime] : "0";
-      if (wrong != "N/A" && to_measured(wrong, kMostMessageBytes, place()) > 0)
-        refuse(fmt::format("{} values of the result are wrong", wrong), "such a run is no measurement");
-      if (sample.seconds > 0 && sample.bytes > 0) samples_.push_back(sample);
+      row.seconds.push_back(to_measured(words[time], kMostMeasured_us, place()) * 1e-6);
+      has_time_ = has_time_ || (row.seconds.back() > 0 && row.bytes > 0);
     }
+    rows_.push_back(std::move(row));
   }
 
   const std::string& text_;
@@ -126,9 +130,10 @@ class NcclTestsReader {
   int line_ = 0;
   std::optional<TransferKind> kind_;
   std::set<int> ranks_;
-  std::vector<std::size_t> times_;  // the columns that hold times
+  std::vector<std::size_t> times_, wrong_;  // the columns that hold times, and counts of wrong values
   std::size_t columns_ = 0;
-  std::vector<TransferSample> samples_;
+  bool has_time_ = false;
+  std::vector<NcclTestsRow> rows_;
 };
 
 }  // namespace
@@ -138,8 +143,17 @@ bool is_nccl_tests(const std::string& text) {
          text.find("# Collective test starting") != std::string::npos;
 }
 
-std::vector<TransferSample> read_nccl_tests(const std::string& text, const std::string& path) {
+std::vector<NcclTestsRow> read_nccl_rows(const std::string& text, const std::string& path) {
   return NcclTestsReader(text, path).read();
+}
+
+std::vector<TransferSample> read_nccl_tests(const std::string& text, const std::string& path) {
+  std::vector<TransferSample> samples;
+  for (const NcclTestsRow& row : read_nccl_rows(text, path))
+    for (const double seconds : row.seconds)
+      if (seconds > 0 && row.bytes > 0)
+        samples.push_back({.kind = row.kind, .ranks = row.ranks, .bytes = row.bytes, .seconds = seconds});
+  return samples;
 }
 
 }  // namespace motley

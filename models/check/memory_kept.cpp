@@ -87,7 +87,7 @@ void keep_weight_gradients(RankProgram& rank_program, double bytes) {
   }
 }
 
-// Changes the bytes of optimizer state. An optimizer's tensor has two or three numbers for each parameter.
+// Changes the bytes of AdamW's state. Its tensors have two or three numbers for each parameter.
 void keep_optimizer(RankProgram& rank_program, double bytes) {
   for (Tensor& tensor : rank_program.tensors)
     if (tensor.role == TensorRole::optimizer)
@@ -175,7 +175,7 @@ void keep_expert_rows(RankProgram& rank_program) {
       }
 }
 
-void keep(RankProgram& rank_program, const Chip& chip) {
+void keep(RankProgram& rank_program, const Chip& chip, bool is_adamw) {
   if (chip.kind != "cpu") {
     keep_expert_rows(rank_program);
     keep_rows_narrow(rank_program);
@@ -197,7 +197,7 @@ void keep(RankProgram& rank_program, const Chip& chip) {
   if (chip.software.one_master.value)
     for (const Shard& shard : rank_program.shards)
       if (shard.parameter_part) rank_program.tensors[*shard.parameter_part].bytes = 0;
-  if (chip.software.kept_optimizer.value > 0)
+  if (chip.software.kept_optimizer.value > 0 && is_adamw)
     keep_optimizer(rank_program, chip.software.kept_optimizer.value);
   if (chip.software.kept_weights.value > 0) keep_weights(rank_program, chip.software.kept_weights.value);
   account_bytes(rank_program);
@@ -224,7 +224,7 @@ Program as_kept(Program program, const Cluster& cluster) {
     done[entry.rank_program] = true;
     const Chip& chip = cluster.chip_of(entry.chip);
     if (keeps_otherwise(chip) || is_kept_otherwise(program.rank_programs[entry.rank_program]))
-      keep(program.rank_programs[entry.rank_program], chip);
+      keep(program.rank_programs[entry.rank_program], chip, program.optimizer == Optimizer::adamw);
   }
   return program;
 }

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
 #include "models/compile/compile_passes.hpp"
 #include "models/compile/gradient_shares.hpp"
 
@@ -45,7 +47,7 @@ class StateDivision {
     const auto all = parameters(job_.transformer);
     for (const ShareSlot& slot : share_slots(shares_, program_, id_))
       if (slot.gather_slot)
-        for (const auto& unit : units_of(shares_[slot.share], slot.parts, all)) add_shard(slot, unit);
+        for (const auto& unit : units_of(shares_[slot.share], slot.parts, all)) add_shard(slot, unit, all);
   }
 
   // Removes the optimizer state of parameters that are in a shard, which has its own.
@@ -140,7 +142,27 @@ class StateDivision {
     return rank_program_.tensors.add(std::move(tensor));
   }
 
-  void add_shard(const ShareSlot& slot, const std::vector<int>& unit) {
+  // Gives a part of `part` elements of a unit its share of the state of the whole unit.
+  // Assumes: replicas divide the state of a unit evenly, whatever the shapes of its parameters.
+  void size_state(TensorId state, const std::vector<int>& unit, std::int64_t part,
+                  const std::vector<Parameter>& all) {
+    std::int64_t whole = 0, elements = 0;
+    for (const int index : unit) {
+      const Parameter& parameter = all[at(index)];
+      const Tensor& tensor = rank_program_.tensors[parameter_ids_.at(index)];
+      whole = size_sum(whole, optimizer_bytes(job_.train.optimizer_rule(),
+                                              parameter.experts > 0
+                                                  ? part_of_experts(parameter, rank_program_.expert_parallel)
+                                                  : parameter,
+                                              tensor.shape));
+      elements += elements_of(tensor);
+    }
+    const double rest = static_cast<double>(whole % elements) / static_cast<double>(elements);
+    rank_program_.tensors[state].bytes =
+        whole / elements * part + static_cast<std::int64_t>(std::ceil(rest * static_cast<double>(part)));
+  }
+
+  void add_shard(const ShareSlot& slot, const std::vector<int>& unit, const std::vector<Parameter>& all) {
     Shard shard;
     const int divided = shares_[slot.share].divided;
     shard.part = slot.part;
@@ -148,8 +170,9 @@ class StateDivision {
     shard.slot = slot.slot;
     shard.gather_slot = slot.gather_slot.value();
     if (slot.replica_slot && group_of(*slot.replica_slot)) shard.replica_slot = slot.replica_slot;
-    std::int64_t elements = 0;
+    std::int64_t elements = 0, copies = 0;
     for (int parameter : unit) {
+      copies = std::max(copies, kept_copies(job_.train.optimizer_rule(), all[at(parameter)]));
       shard.parameters.push_back(parameter_ids_.at(parameter));
       shard.gradients.push_back(gradient_ids_.at(parameter));
       elements += elements_of(rank_program_.tensors[shard.parameters.back()]) / slot.parts;
@@ -159,8 +182,8 @@ class StateDivision {
     const std::int64_t part = (elements + members - 1) / members;
     const Format format = job_.train.precision;
     const std::string name = fmt::format("shard {}", rank_program_.shards.size());
-    shard.optimizer = add_tensor(name + ".optimizer", TensorRole::optimizer, Format::fp32,
-                                 {bytes_of(format) < 4 ? 3 : 2, part});
+    shard.optimizer = add_tensor(name + ".optimizer", TensorRole::optimizer, Format::fp32, {copies, part});
+    size_state(shard.optimizer, unit, part, all);
     if (divided >= 2 && job_.strategy.reduce_gradients == ReduceGradients::each)
       shard.gradient_part =
           add_tensor(name + ".gradient", TensorRole::gradient, job_.train.gradients, {part});

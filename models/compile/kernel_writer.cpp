@@ -195,9 +195,31 @@ void KernelWriter::accumulate_bytes(Kernel& kernel, const Ids& parameters) {
     kernel.bytes += 2 * tensor(id).bytes / bytes_of(format_) * bytes_of(gradient_format_) - tensor(id).bytes;
 }
 
+// Assumes: each matmul first writes the weight in the precision of training, and drops it afterwards (bitsandbytes
+// 0.45, 2024-12, bitsandbytes/autograd/_functions.py: MatMul4Bit).
+std::optional<TensorId> KernelWriter::dequantize(TensorId weight, const char* pass) {
+  if (!quantized_.contains(weight)) return std::nullopt;
+  const std::vector<std::int64_t> shape = tensor(weight).shape;
+  const TensorId wide = add_tensor(tensor(weight).name + pass + (again_ ? ".again" : ""),
+                                   TensorRole::activation, format_, shape);
+  Kernel& kernel = emit(KernelOp::scale, {}, {wide}, {weight});
+  kernel.m = shape[0];
+  kernel.n = shape[1];
+  return wide;
+}
+
+// Makes a matmul read the dequantized weight instead of the one in NF4.
+void KernelWriter::read_dequantized(Kernel& kernel, TensorId weight, std::optional<TensorId> wide) {
+  if (!wide) return;
+  kernel.in.push_back(*wide);
+  kernel.bytes += tensor(*wide).bytes - tensor(weight).bytes;
+}
+
 void KernelWriter::matmul(TensorId x, TensorId y, const Ids& parameters, std::int64_t n, std::int64_t k,
                           bool narrow) {
+  const auto wide = dequantize(parameters.at(0), ".dequantized");
   Kernel& kernel = emit(KernelOp::matmul, {x}, {y}, parameters);
+  read_dequantized(kernel, parameters.at(0), wide);
   shape_of_matmul(kernel, n, k);
   if (!narrow) return;
   cast(kernel, kernel.m * k);
@@ -206,7 +228,9 @@ void KernelWriter::matmul(TensorId x, TensorId y, const Ids& parameters, std::in
 
 void KernelWriter::matmul_gradients(TensorId dy, TensorId dx, std::optional<TensorId> x,
                                     const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow) {
+  const auto wide = dequantize(parameters.at(0), ".dequantized.backward");
   Kernel& input = emit(KernelOp::matmul_input_gradient, {dy}, {dx}, {parameters.at(0)});
+  read_dequantized(input, parameters.at(0), wide);
   shape_of_matmul(input, n, k);
   if (narrow) cast(input, input.m * n);
   if (frozen(parameters.at(0))) return;
@@ -246,17 +270,20 @@ TensorId KernelWriter::sum_of(TensorId a, TensorId b, const std::string& name, T
 // Adapters keep the precision of training. Where the layer's outputs are cut, B is cut too, and a rank has a part of
 // the gradient of A x; where its inputs are cut, A is cut too, and a rank has a part of A x. In both cases a rank's
 // part is summed with that of the layer itself, and only the matrix that every rank has whole gets a gradient in
-// parts.
+// parts. Adapters of some of the matrices that a layer stacks are computed together: A x is as wide as all their ranks,
+// and each has its own rows of B, which read its own part of A x.
 TensorId KernelWriter::linear(TensorId x, TensorId y, const std::string& name, std::int64_t n, std::int64_t k,
                               std::optional<TensorId>& kept) {
   matmul(x, y, weights_of(name), n, k);
   if (!transformer_.lora.beside(name)) return y;
-  const std::int64_t rank = transformer_.lora.rank;
-  const TensorId narrow = activation(name + ".a", {N_, rank});
-  matmul(x, narrow, weights_of(name + ".a"), rank, k, false);
+  const Ids a = weights_of(name + ".a"), b = weights_of(name + ".b");
+  const std::int64_t rank = transformer_.lora.rank, ranks = tensor(a[0]).shape[0],
+                     rows = tensor(b[0]).shape[0];
+  const TensorId narrow = activation(name + ".a", {N_, ranks});
+  matmul(x, narrow, a, ranks, k, false);
   kept = scaled(narrow, name + ".a.scaled", TensorRole::activation);
-  const TensorId wide = activation(name + ".b", {N_, n});
-  matmul(kept.value(), wide, weights_of(name + ".b"), n, rank, false);
+  const TensorId wide = activation(name + ".b", {N_, rows});
+  matmul(kept.value(), wide, b, rows, rank, false);
   return sum_of(y, wide, name + ".adapted", TensorRole::activation);
 }
 
@@ -267,18 +294,22 @@ TensorId KernelWriter::linear_gradients(TensorId dy, const std::string& dx, std:
   const TensorId through = gradient(dx, {N_, k});
   matmul_gradients(dy, through, x, weights_of(name), n, k);
   if (!transformer_.lora.beside(name)) return through;
-  const std::int64_t rank = transformer_.lora.rank;
-  const TensorId dscaled = gradient(name + ".a.scaled", {N_, rank});
-  matmul_gradients(dy, dscaled, kept, weights_of(name + ".b"), n, rank, false);
+  const Ids a = weights_of(name + ".a"), b = weights_of(name + ".b");
+  const std::int64_t rank = transformer_.lora.rank, ranks = tensor(a[0]).shape[0],
+                     rows = tensor(b[0]).shape[0];
+  const TensorId dscaled = gradient(name + ".a.scaled", {N_, ranks});
+  matmul_gradients(dy, dscaled, kept, b, rows, rank, false);
   const TensorId dnarrow = scaled(dscaled, name + ".a.gradient", role);
   const TensorId beside = gradient(name + ".a.input", {N_, k});
-  matmul_gradients(dnarrow, beside, x, weights_of(name + ".a"), rank, k, false);
+  matmul_gradients(dnarrow, beside, x, a, ranks, k, false);
   return sum_of(through, beside, dx + ".adapted.gradient", role);
 }
 
 void KernelWriter::grouped_matmul(TensorId x, TensorId counts, TensorId y, const Ids& weight, std::int64_t n,
                                   std::int64_t k) {
+  const auto wide = dequantize(weight.at(0), ".dequantized");
   Kernel& kernel = emit(KernelOp::grouped_matmul, {x, counts}, {y}, weight);
+  read_dequantized(kernel, weight.at(0), wide);
   shape_of_grouped(kernel, n, k);
   cast(kernel, kernel.m * k);
   if (!frozen(weight.at(0))) keep_copy(kernel, x);
@@ -286,7 +317,9 @@ void KernelWriter::grouped_matmul(TensorId x, TensorId counts, TensorId y, const
 
 void KernelWriter::grouped_matmul_gradients(TensorId dy, TensorId counts, TensorId dx, TensorId x,
                                             const Ids& weight, std::int64_t n, std::int64_t k) {
+  const auto wide = dequantize(weight.at(0), ".dequantized.backward");
   Kernel& input = emit(KernelOp::grouped_matmul_input_gradient, {dy, counts}, {dx}, {weight.at(0)});
+  read_dequantized(input, weight.at(0), wide);
   shape_of_grouped(input, n, k);
   cast(input, input.m * n);
   if (frozen(weight.at(0))) return;
@@ -422,25 +455,34 @@ void KernelWriter::add_parameter_tensors(const std::vector<Parameter>& all, cons
     if (all[at(index)].name == "embedding.token.weight") set_use(id, TensorUse::token_embedding);
     return id;
   };
+  const auto part_of = [&](const Parameter& parameter) {
+    return parameter.experts > 0 ? part_of_experts(parameter, expert_parts()) : parameter;
+  };
   const auto shape_of = [&](const Parameter& parameter) {
-    return parameter.experts > 0 ? shard_shape(part_of_experts(parameter, expert_parts()), expert_cut())
-                                 : shard_shape(parameter, tp_);
+    return shard_shape(part_of(parameter), parameter.experts > 0 ? expert_cut() : tp_);
   };
   for (int index : held) {
     const Parameter& parameter = all[at(index)];
     frozen_.resize(rank_program_.tensors.size() + 1, !parameter.trained);
-    parameter_ids_[parameter.name] = add(index, "", TensorRole::parameter, format_, shape_of(parameter));
+    const TensorId id = add(index, "", TensorRole::parameter, format_, shape_of(parameter));
+    parameter_ids_[parameter.name] = id;
+    if (train_.frozen_weights != FrozenWeights::nf4 || !may_be_quantized(parameter)) continue;
+    Tensor& tensor = rank_program_.tensors[id];
+    tensor.bytes = nf4_bytes(tensor.bytes / bytes_of(format_));
+    quantized_.insert(id);
   }
   for (int index : held)
     if (all[at(index)].trained)
       add(index, ".gradient", TensorRole::gradient, gradient_format_, shape_of(all[at(index)]));
-  // The state has both AdamW moments and, below fp32, the master weights: in fp32 (mixed-precision training,
-  // arXiv:1710.03740).
   for (int index : held) {
-    if (!all[at(index)].trained) continue;
-    auto shape = shape_of(all[at(index)]);
-    shape.insert(shape.begin(), bytes_of(format_) < 4 ? 3 : 2);
-    add(index, ".optimizer", TensorRole::optimizer, Format::fp32, std::move(shape));
+    const Parameter& parameter = all[at(index)];
+    if (!parameter.trained) continue;
+    const OptimizerRule rule = train_.optimizer_rule();
+    auto shape = shape_of(parameter);
+    const std::int64_t bytes = optimizer_bytes(rule, part_of(parameter), shape);
+    shape.insert(shape.begin(), kept_copies(rule, parameter));
+    const TensorId id = add(index, ".optimizer", TensorRole::optimizer, Format::fp32, std::move(shape));
+    rank_program_.tensors[id].bytes = bytes;
   }
   for (const Tensor& tensor : rank_program_.tensors)
     rank_program_.static_bytes = size_sum(rank_program_.static_bytes, tensor.bytes);

@@ -131,6 +131,8 @@ class KernelWriter {
 
  private:
   Ids weights_of(const std::string& linear) const;  // weight[, bias]
+  std::optional<TensorId> dequantize(TensorId weight, const char* pass);
+  void read_dequantized(Kernel& kernel, TensorId weight, std::optional<TensorId> wide);
   TensorId scaled(TensorId id, const std::string& name, TensorRole role);
   TensorId part_of_rows(TensorId whole, const std::string& name, TensorRole role);
   std::string prefixed(const std::string& name) const;
@@ -156,7 +158,8 @@ class KernelWriter {
   const bool keeps_scores_, overlaps_context_, weighs_activations_;
 
   std::map<std::string, TensorId> parameter_ids_;
-  std::vector<bool> frozen_;  // by tensor; true for parameters that are not trained
+  std::vector<bool> frozen_;      // by tensor; true for parameters that are not trained
+  std::set<TensorId> quantized_;  // frozen parameters in NF4
   std::set<TensorId> expert_rows_;
   std::map<TensorId, TensorId> copies_;  // narrow copies of operands that weight gradients read
   std::map<TensorId, std::pair<BlockId, std::size_t>> recomputed_;  // the kernel that wrote a tensor again

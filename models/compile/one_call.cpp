@@ -19,9 +19,39 @@ void add_program(Program& program, const char* name, InstructionBody body, Strea
   program.rank_programs.add(std::move(rank_program));
 }
 
+// Every rank has two virtual stages, each on a stream of its own: the first sends to the next rank, and the second
+// receives from the rank before.
+Program exchange_in_ring(std::int64_t bytes, const std::vector<int>& chips) {
+  Program program;
+  constexpr ChunkId kSends{0}, kReceives{1};
+  PeerMessage message;
+  message.bytes = bytes;
+  message.slot = next_slot(kSends);
+  add_program(program, "member", Send{message}, StreamKind::send_activation);
+  RankProgram& member = program.rank_programs.front();
+  message.slot = previous_slot(kReceives);
+  message.tensor = member.tensors.add({});
+  Instruction receive;
+  receive.body = Recv{message};
+  member.streams.add({StreamKind::recv_activation, {}, {std::move(receive)}});
+  member.chunks = {{0, 0, 0}, {1, 0, 0}};
+  const int count = static_cast<int>(chips.size());
+  for (int i = 0; i < count; ++i) {
+    RankEntry entry;
+    entry.chip = chips[at(i)];
+    entry.groups.resize(at(kDataGroup) + 2);
+    entry.peers.resize(4);
+    entry.peers[next_slot(kSends)] = Rank((i + 1) % count);
+    entry.peers[previous_slot(kReceives)] = Rank((i + count - 1) % count);
+    program.ranks.add(std::move(entry));
+  }
+  return program;
+}
+
 }  // namespace
 
 Program program_of(const OneCall& call, const std::vector<int>& chips) {
+  if (!call.kind && call.in_ring) return exchange_in_ring(call.bytes, chips);
   Program program;
   constexpr ChunkId kOnly{0};
   if (call.kind) {

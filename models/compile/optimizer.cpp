@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -92,12 +93,47 @@ void gather_before_use(RankProgram& rank_program) {
     rank_program.streams[kComputeStream].instructions[at(compute)].after.push_back({stream, gather});
 }
 
+// FLOPs by which Muon orthogonalises the matrices of a rank program; those of a shard, its part of them.
+// Assumes: a rank orthogonalises the cut of a matrix that it holds. Replicas that divide the state divide this work,
+// and what they send each other for it (arXiv:2502.16982, section 2.3) is not counted.
+double muon_flops(const Job& job, const RankProgram& rank_program) {
+  if (job.train.optimizer != Optimizer::muon) return 0;
+  const auto all = parameters(job.transformer);
+  std::map<int, double> shares;  // by parameter; 1 where it is not divided
+  for (const Tensor& tensor : rank_program.tensors)
+    if (tensor.role == TensorRole::optimizer && tensor.parameter && !tensor.on_host)
+      shares[*tensor.parameter] = 1;
+  for (const Shard& shard : rank_program.shards) {
+    if (rank_program.tensors[shard.optimizer].on_host) continue;
+    double elements = 0;
+    for (const TensorId id : shard.parameters)
+      elements += static_cast<double>(rank_program.tensors[id].bytes / bytes_of(job.train.precision));
+    for (const TensorId id : shard.parameters)
+      shares[rank_program.tensors[id].parameter.value()] +=
+          static_cast<double>(rank_program.tensors[shard.optimizer].shape[1]) / elements;
+  }
+  std::map<int, const Tensor*> whole;
+  for (const Tensor& tensor : rank_program.tensors)
+    if ((tensor.role == TensorRole::parameter || tensor.role == TensorRole::gathered) && tensor.parameter)
+      whole[*tensor.parameter] = &tensor;
+  double flops = 0;
+  for (const auto& [index, share] : shares) {
+    const Parameter& parameter = all[at(index)];
+    flops += share * orthogonalization_flops(parameter.experts > 0
+                                                 ? part_of_experts(parameter, rank_program.expert_parallel)
+                                                 : parameter,
+                                             whole.at(index)->shape);
+  }
+  return flops;
+}
+
 }  // namespace
 
 void add_optimizer(const Job& job, Program& program) {
   for (RankProgram& rank_program : program.rank_programs) {
     Instruction step;
     step.body = OptimizerStep{};
+    step.flops = muon_flops(job, rank_program);
     if (const auto reduced = find_stream(rank_program, StreamKind::collective)) {
       const auto& reductions = rank_program.streams[*reduced].instructions;
       step.after.push_back({*reduced, static_cast<int>(reductions.size()) - 1});

@@ -160,6 +160,8 @@ void set_job(const Job& job, Program& program) {
   program.global_batch = job.train.global_batch;
   program.precision = job.train.precision;
   program.gradients = job.train.gradients;
+  program.optimizer = job.train.optimizer;
+  program.master_weights = job.train.master_weights;
   program.layers = job.transformer.layers;
   program.p2p_buffers = job.strategy.p2p_buffers;
 }

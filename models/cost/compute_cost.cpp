@@ -156,7 +156,7 @@ double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip
 }  // namespace
 
 double optimizer_step_bytes(const Program& program, const RankProgram& rank_program) {
-  const double written = program.precision == Format::fp32 ? 2 : 1;
+  const double written = program.optimizer_rule().has_masters() ? 1 : 2;  // without masters it is read, too
   double bytes = 0;
   std::set<TensorId> divided;
   std::set<std::optional<int>> elsewhere;  // parameters whose optimizer states are on the host
@@ -357,6 +357,18 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
                       usual_slowness(chip, static_cast<double>(program.ranks.size())));
 }
 
+namespace {
+
+// Assumes: Muon's matrix products are large, and run in bf16 (kellerjordan.github.io/posts/muon, 2024-12) at the speed
+// of large matmuls.
+double orthogonalization_s(const Program& program, const Instruction& instruction, const Chip& chip) {
+  if (instruction.flops == 0) return 0;
+  const Format format = chip.peak_flops.contains(Format::bf16) ? Format::bf16 : program.precision;
+  return instruction.flops / (peak_of(chip, format) * chip.software.gemm_efficiency.value);
+}
+
+}  // namespace
+
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring,
                          double slowness) {
@@ -365,15 +377,15 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   if (instruction.op() == Op::optimizer) {
     if (const auto& rate = chip.software.kernels.optimizer) {
       time.compute_s = rate->seconds({0, optimizer_step_bytes(program, rank_program), 0}) +
-                       chip.software.step_overhead.value;
+                       orthogonalization_s(program, instruction, chip) + chip.software.step_overhead.value;
       return time;
     }
     // The measured time is for optimizer states that are not divided.
-    time.compute_s = measured.any() && rank_program.shards.empty()
+    time.compute_s = measured.any() && rank_program.shards.empty() && program.optimizer == Optimizer::adamw
                          ? measured.optimizer_s(rank_program)
                          : optimizer_step_bytes(program, rank_program) /
                                (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
-    time.compute_s += chip.software.step_overhead.value;
+    time.compute_s += orthogonalization_s(program, instruction, chip) + chip.software.step_overhead.value;
     return time;
   }
   const auto& compute = std::get<Compute>(instruction.body);

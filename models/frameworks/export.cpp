@@ -45,6 +45,19 @@ std::vector<UnsaidKey> unsaid_keys(const Job& job) {
   return unsaid;
 }
 
+// Every framework is exported with AdamW, its master weights, and nothing quantized.
+void refuse_other_optimizers(const Train& train, const Wording& wording) {
+  if (train.optimizer != Optimizer::adamw)
+    wording.refuse("train.optimizer", name_of(train.optimizer), "is exported with AdamW only",
+                   "optimizer: adamw");
+  if (!train.master_weights && bytes_of(train.precision) < 4)
+    wording.refuse("train.master_weights", "false", "is exported with master weights only",
+                   "master_weights: true");
+  if (train.frozen_weights != FrozenWeights::precision)
+    wording.refuse("train.frozen_weights", name_of(train.frozen_weights),
+                   "is exported without adapters only");
+}
+
 }  // namespace
 
 std::string shell_quoted(const std::string& word) {
@@ -85,6 +98,7 @@ Export export_job(const std::string& name, const Job& job, ExportTarget target, 
                   const ExportOptions& options) {
   const Wording wording{version_of(target).text(), keys};
   Export exported{target, {}, unsaid_keys(job)};
+  if (target <= ExportTarget::deepspeed) refuse_other_optimizers(job.train, wording);
   switch (target) {
     case ExportTarget::megatron_lm:
       exported.files = megatron_files(name, job, wording, options);

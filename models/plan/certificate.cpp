@@ -198,11 +198,18 @@ std::optional<Certificate> certify_sequences(const Job& job) {
 
 double state_bytes(const Job& job) {
   const Train& train = job.train;
-  const std::int64_t master = train.precision == Format::fp32 ? 0 : bytes_of(Format::fp32);
-  const std::int64_t of_trained = bytes_of(train.gradients) + master + 2 * bytes_of(Format::fp32);
-  return static_cast<double>(parameter_count(job.transformer)) *
-             static_cast<double>(bytes_of(train.precision)) +
-         static_cast<double>(trained_parameter_count(job.transformer)) * static_cast<double>(of_trained);
+  double bytes = 0;
+  for (const Parameter& parameter : parameters(job.transformer)) {
+    if (parameter.layer > job.transformer.layers && !parameter.trained) continue;
+    const auto count = static_cast<double>(parameter.count());
+    const bool is_quantized = train.frozen_weights == FrozenWeights::nf4 && may_be_quantized(parameter);
+    bytes += is_quantized ? static_cast<double>(nf4_bytes(parameter.count()))
+                          : count * static_cast<double>(bytes_of(train.precision));
+    if (parameter.trained)
+      bytes += count * static_cast<double>(bytes_of(train.gradients)) +
+               static_cast<double>(optimizer_bytes(train.optimizer_rule(), parameter, parameter.shape));
+  }
+  return bytes;
 }
 
 Certificate certify(const Job& job, StagePricer& pricer, const PlanLimits& limits) {

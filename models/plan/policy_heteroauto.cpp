@@ -169,9 +169,15 @@ class HeteroAuto {
           }
   }
 
-  // Bytes of a layer's optimizer state on a chip: two moments, and a copy of the parameters where they are narrower.
+  // Bytes of a layer's optimizer state on a chip, counted as that of one large matrix.
   double optimizer_bytes(const TypeRun& run, std::int64_t replicas) const {
-    const double each = input_.job.train.precision == Format::fp32 ? 8 : 12;
+    constexpr std::int64_t kSide = 4'096;
+    Parameter matrix;
+    matrix.name = "layers.0.weight";
+    matrix.shape = {kSide, kSide};
+    const double each = static_cast<double>(motley::optimizer_bytes(input_.job.train.optimizer_rule(), matrix,
+                                                                    matrix.shape)) /
+                        (kSide * kSide);
     return estimator_.layer_parameters() * each / static_cast<double>(run.way.tensor_parallel * replicas);
   }
 

@@ -44,7 +44,7 @@ enum class TensorRole : std::uint8_t {
   activation_gradient,  // one instance for each micro-batch in flight
   parameter,            // a parameter, held throughout
   gradient,             // a gradient, held throughout, which accumulates over micro-batches
-  optimizer,            // state held throughout: master weights (if precision != fp32), both AdamW moments
+  optimizer,            // state held throughout: master weights and moments, as optimizer_bytes() has them
   gathered,             // a parameter while a micro-batch needs it; a group holds its parts (Shard)
   whole_gradient,       // a gradient while a micro-batch adds to it, before a group reduces it to parts
 };
@@ -424,6 +424,9 @@ struct Program {
   std::int64_t sequence = 0, global_batch = 0;
   Format precision = Format::bf16;
   Format gradients = Format::fp32;
+  Optimizer optimizer = Optimizer::adamw;
+  bool master_weights = true;  // Train::master_weights
+  OptimizerRule optimizer_rule() const { return {optimizer, precision, master_weights}; }
   std::int64_t layers = 0;
   int p2p_buffers = 2;
   ExpertRouting routing;

@@ -25,7 +25,7 @@ struct ProgramWords {
                                      "gradient_gather", "context", "tensor_gradient"};
   std::vector<std::string> passes = {"forward", "backward", "input_gradient", "weight_gradient"};
   std::vector<std::string> kept_formats = {"fp32", "tf32", "bf16", "fp16"};
-  std::vector<std::string> formats, kernels, reduces, collectives, streams;
+  std::vector<std::string> formats, optimizers, kernels, reduces, collectives, streams;
 };
 const ProgramWords& program_words();
 
@@ -161,10 +161,13 @@ void visit_fields(Io& io, T& entry) {
 template <class Io, Of<Program> T>
 void visit_fields(Io& io, T& program) {
   const ProgramWords& words = program_words();
+  const Program standard;
   io.number("sequence", program.sequence);
   io.number("global_batch", program.global_batch);
   io.word("precision", program.precision, words.kept_formats);
   io.word("gradients", program.gradients, words.kept_formats);
+  io.word("optimizer", program.optimizer, words.optimizers, standard.optimizer);
+  io.number("master_weights", program.master_weights, standard.master_weights);
   io.number("layers", program.layers);
   io.number("p2p_buffers", program.p2p_buffers);
 }

@@ -21,6 +21,7 @@ std::vector<std::string> names_up_to(E last) {
 ProgramWords all_words() {
   ProgramWords words;
   for (Format format : kFormats) words.formats.emplace_back(name_of(format));
+  for (Optimizer optimizer : every<Optimizer>()) words.optimizers.emplace_back(name_of(optimizer));
   words.kernels = names_up_to(static_cast<KernelOp>(kKernelOpCount - 1));
   for (ReduceOp reduce : every<ReduceOp>()) words.reduces.emplace_back(name_of(reduce));
   words.collectives = names_up_to(CollectiveKind::barrier);

@@ -109,15 +109,26 @@ double bus_rate(const MeasuredCollective& collective, double seconds) {
   return moved * static_cast<double>(collective.bytes) / seconds / 1e9;
 }
 
-double launch_s(const MeasuredCollective& collective) { return collective.queued ? kQueued_s : kLaunch_s; }
+double launch_s(bool queued) { return queued ? kQueued_s : kLaunch_s; }
+double launch_s(const MeasuredCollective& collective) { return launch_s(collective.queued); }
+
+CollectiveRun run_of(Cluster cluster, const OneCall& call, const std::vector<int>& chips,
+                     CollectiveAlgorithm algorithm) {
+  CollectiveRun run;
+  run.job.cluster = std::move(cluster);
+  run.job.fidelity.data_parallel = CollectiveLevel::fluid;
+  run.job.fidelity.algorithm = algorithm;
+  run.job.fidelity.fold = true;
+  run.program = program_of(call, chips);
+  return run;
+}
 
 CollectiveRun make_run(const MeasuredCollective& measured) {
-  CollectiveRun run;
   const bool shipped = measured.cluster.starts_with("tests/");
-  run.job.cluster = find_cluster(shipped ? data_folder() + "/" + measured.cluster : measured.cluster, ".",
+  Cluster cluster = find_cluster(shipped ? data_folder() + "/" + measured.cluster : measured.cluster, ".",
                                  measured.places.cluster);
-  keep_first_group(run.job.cluster);
-  NodeGroup& group = run.job.cluster.groups.at(0);
+  keep_first_group(cluster);
+  NodeGroup& group = cluster.groups.at(0);
   group.nodes = measured.nodes;
   if (measured.chips / measured.nodes > group.chips_per_node)
     throw Refusal(Exit::usage, "bad-csv", measured.places.chips,
@@ -127,15 +138,12 @@ CollectiveRun make_run(const MeasuredCollective& measured) {
     throw Refusal(Exit::usage, "bad-csv", measured.places.chips,
                   fmt::format("{}: {} nodes of {} chips", measured.id, group.nodes, group.chips_per_node),
                   fmt::format("at most {} chips", kPublishedChips.most));
-  build_topology(run.job.cluster);
-  run.job.fidelity.data_parallel = CollectiveLevel::fluid;
-  run.job.fidelity.algorithm = measured.algorithm;
-  run.job.fidelity.fold = true;
+  build_topology(cluster);
   const int each = measured.chips / measured.nodes;
   std::vector<int> chips;
   for (int i = 0; i < measured.chips; ++i) chips.push_back(i / each * group.chips_per_node + i % each);
-  run.program = program_of({measured.kind, measured.bytes}, chips);
-  return run;
+  return run_of(std::move(cluster), {.kind = measured.kind, .bytes = measured.bytes}, chips,
+                measured.algorithm);
 }
 
 }  // namespace motley

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/base/refusal.hpp"
+#include "models/compile/one_call.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
 
@@ -46,6 +47,11 @@ struct CollectiveRun {
   Job job;
   Program program;
 };
+// The run of one call among these chips of a cluster, as every measured collective is predicted. It takes last_end_s()
+// of its simulation, and launch_s().
+CollectiveRun run_of(Cluster cluster, const OneCall& call, const std::vector<int>& chips,
+                     CollectiveAlgorithm algorithm);
+double launch_s(bool queued);
 CollectiveRun make_run(const MeasuredCollective& measured);
 
 }  // namespace motley

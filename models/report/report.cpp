@@ -15,12 +15,14 @@
 namespace motley {
 namespace {
 
-// FLOPs of the instructions of all ranks, in the Trace or not, with recompute.
+// FLOPs of the computes of all ranks, in the Trace or not, with recompute. What an optimizer multiplies is no part of
+// the model's arithmetic.
 double executed_flops(const Program& program) {
   IdTable<RankProgramId, double> program_flops(program.rank_programs.size());
   for (RankProgramId id : program.rank_programs.ids())
     for (const Stream& stream : program.rank_programs[id].streams)
-      for (const Instruction& instruction : stream.instructions) program_flops[id] += instruction.flops;
+      for (const Instruction& instruction : stream.instructions)
+        if (instruction.op() == Op::compute) program_flops[id] += instruction.flops;
   double flops = 0;
   for (const RankEntry& entry : program.ranks) flops += program_flops[entry.rank_program];
   return flops;

@@ -17,7 +17,10 @@ namespace {
 
 constexpr const char* kExample = "as `--set strategy.tensor_parallel=8`";
 
-std::string file_of(const std::string& text) { return "--set " + shortened(text); }
+// An option of its own stands for itself.
+std::string file_of(const std::string& text) {
+  return text.starts_with("--") ? shortened(text) : "--set " + shortened(text);
+}
 
 [[noreturn]] void refuse_setting(const std::string& text, int column, const std::string& message,
                                  const std::string& hint = kExample) {
@@ -134,7 +137,9 @@ class Change {
     return map;
   }
   const std::string& part(std::size_t depth) const { return setting_.path[depth]; }
-  Location where(std::size_t depth) const { return {file_of(setting_.text), 1, setting_.columns[depth]}; }
+  Location where(std::size_t depth) const {
+    return {file_of(setting_.text), setting_.columns[depth] > 0 ? 1 : 0, setting_.columns[depth]};
+  }
   std::string above(std::size_t depth) const {
     return setting_.text.substr(0, static_cast<std::size_t>(setting_.columns[depth]) - 2);
   }

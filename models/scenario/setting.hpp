@@ -12,9 +12,10 @@ namespace motley {
 // One change. The key is a path: keys of maps, and items of lists by their number from 0, by their `name` (a group) or
 // `kind` (a NIC); `*` is every item. The value is YAML, so it may be a list or a map; an empty value takes the key out.
 struct ScenarioSetting {
-  std::string text;  // "strategy.tensor_parallel=8", for messages and for other processes
+  // "strategy.tensor_parallel=8", for messages and for other processes; or an option that says the same: "--tp 8".
+  std::string text;
   std::vector<std::string> path;
-  std::vector<int> columns;  // where each part of the path begins in `text`, from 1
+  std::vector<int> columns;  // where each part of the path begins in `text`, from 1; 0: nowhere
   Yaml value;                // its locations have "--set <text>" as their file
 };
 

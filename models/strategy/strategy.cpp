@@ -347,6 +347,11 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
     return StrategyComplaint{"impossible-extra-predictions", "extra_prediction_weight",
                              fmt::format("`{}` has no modules that predict further tokens", t.name),
                              "`extra_predictions: 1` in the model"};
+  if (train.frozen_weights != FrozenWeights::precision && !t.lora.used())
+    return StrategyComplaint{
+        "nothing-frozen", "frozen_weights",
+        fmt::format("frozen_weights {}, but all weights are trained", name_of(train.frozen_weights)),
+        "`lora: {rank: 16}`, which freezes them"};
   if (t.trained_extra() > 0 && t.lora.used())
     return StrategyComplaint{
         "impossible-extra-predictions", "extra_prediction_weight",

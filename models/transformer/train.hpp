@@ -8,6 +8,7 @@
 
 #include "models/base/format.hpp"
 #include "models/base/words.hpp"
+#include "models/transformer/optimizer.hpp"
 
 namespace motley {
 
@@ -32,6 +33,11 @@ struct Train {
   std::vector<std::int64_t> documents = {};
   Format precision = Format::bf16;  // format of activations, and of weights in matmuls
   Format gradients = Format::fp32;  // format in which gradients are accumulated and reduced
+  Optimizer optimizer = Optimizer::adamw;
+  // False: below fp32 the optimizer steps the weights in the precision of training, without an fp32 copy of them.
+  bool master_weights = true;
+  FrozenWeights frozen_weights = FrozenWeights::precision;  // for models with adapters
+  OptimizerRule optimizer_rule() const { return {optimizer, precision, master_weights}; }
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   std::uint64_t seed = 1;
   std::int64_t steps = 20;

@@ -45,6 +45,9 @@ struct TrainFields {
     visit(field("sequence", Integer{kTokens}, &Train::sequence).needed());
     visit(field("precision", Word<Format>{kKeptFormats}, &Train::precision));
     visit(field("gradients", Word<Format>{kKeptFormats}, &Train::gradients));
+    visit(field("optimizer", Word<Optimizer>{}, &Train::optimizer).unless_standard());
+    visit(field("master_weights", Truth{}, &Train::master_weights).unless_standard());
+    visit(field("frozen_weights", Word<FrozenWeights>{}, &Train::frozen_weights).unless_standard());
     visit(field("matmuls", Maybe<Word<Format>>{{kNarrowFormats}}, &Train::matmuls).unless_standard());
     visit(field("kept_operands", Word<KeptOperands>{}, &Train::kept_operands).unless_standard());
     visit(field("kept_inner", Maybe<Word<Format>>{{kNarrowFormats}}, &Train::kept_inner).unless_standard());

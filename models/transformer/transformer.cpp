@@ -16,6 +16,17 @@ namespace {
 // Standard deviation of fresh weights: Radford et al. 2019 (GPT-2), section 2.3 and its code.
 constexpr double kInitStd = 0.02;
 
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The matrices that are stacked in a fused linear layer, in their order; empty: it is not fused.
+std::vector<std::string_view> fused_in(std::string_view linear) {
+  if (linear == "qkv") return {"q", "k", "v"};
+  if (linear == "gate_up") return {"gate", "up"};
+  return {};
+}
+
 class ParameterList {
  public:
   explicit ParameterList(const Transformer& transformer) : t_(transformer) {}
@@ -77,14 +88,30 @@ class ParameterList {
   }
 
  private:
-  // Adds the matrices of an adapter. A is cut as the layer's inputs are, and B as its outputs are.
+  // Adds the matrices of an adapter. A is cut as the layer's inputs are, and B as its outputs are. If some of the
+  // matrices that a layer stacks have adapters of their own, their A stand one below the other, and so do their B.
   void adapter(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
                const std::vector<std::int64_t>& parts) {
     const bool by_columns = cut == Cut::columns;
-    matrix(name + ".a", layer, t_.lora.rank, columns, by_columns ? Cut::columns : Cut::replicated,
+    std::int64_t count = 1, adapted_rows = rows;
+    std::vector<std::int64_t> adapted_parts = parts;
+    const std::string linear = name.substr(name.rfind('.') + 1);
+    if (!contains(t_.lora.on, linear)) {  // adapters of their own for some of the stacked matrices
+      const auto fused = fused_in(linear);
+      count = adapted_rows = 0;
+      adapted_parts.clear();
+      for (std::size_t i = 0; i < fused.size(); ++i) {
+        if (!contains(t_.lora.on, fused[i])) continue;
+        ++count;
+        adapted_rows += parts.at(i);
+        adapted_parts.push_back(parts.at(i));
+      }
+    }
+    matrix(name + ".a", layer, count * t_.lora.rank, columns, by_columns ? Cut::columns : Cut::replicated,
            1 / std::sqrt(3.0 * static_cast<double>(columns)));
     last().adapter = true;
-    matrix(name + ".b", layer, rows, t_.lora.rank, by_columns ? Cut::replicated : cut, 0, parts);
+    matrix(name + ".b", layer, adapted_rows, t_.lora.rank, by_columns ? Cut::replicated : cut, 0,
+           std::move(adapted_parts));
     last().adapter = true;
   }
   const Transformer& t_;
@@ -260,7 +287,10 @@ Parameter part_of_experts(const Parameter& parameter, std::int64_t parts) {
 }
 
 bool Lora::beside(const std::string& linear) const {
-  return used() && std::find(on.begin(), on.end(), linear) != on.end();
+  const auto fused = fused_in(linear);
+  return used() &&
+         (contains(on, linear) ||
+          std::any_of(fused.begin(), fused.end(), [&](std::string_view part) { return contains(on, part); }));
 }
 
 std::int64_t parameter_count(const Transformer& transformer) {

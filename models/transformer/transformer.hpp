@@ -97,7 +97,7 @@ struct Experts {
 struct Lora {
   std::int64_t rank = 0;
   double alpha = 0;
-  std::vector<std::string> on;  // names of linear layers: "qkv", "proj", "fc2", and "gate_up" or "fc1"
+  std::vector<std::string> on;  // linear layers: qkv, proj, fc2, gate_up or fc1; parts of them: q, k, v, gate, up
 
   bool operator==(const Lora&) const = default;
   bool used() const { return rank > 0; }
@@ -232,7 +232,7 @@ struct Parameter {
 //   experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
 //   [each with .bias, of as many rows]
 //   [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
-// after a linear layer with an adapter: layers.i.qkv.a.weight (rank,C), layers.i.qkv.b.weight (rows, rank)
+// after a linear layer with an adapter: layers.i.qkv.a.weight (rank,C), qkv.b.weight (rows, rank); of q and v: stacked
 // last, for each module k that predicts further tokens: extra.k.hidden_norm.weight, token_norm.weight (C),
 //   from_hidden.weight, from_token.weight (C,C), the halves of its projection; a layer's, as above; norm.weight (C)
 // Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "models/base/all_refusals.hpp"
 #include "models/base/data_files.hpp"
@@ -103,6 +104,15 @@ std::vector<std::string> linear_layers(const Transformer& t) {
   return names;
 }
 
+// The same with the matrices that fused layers stack.
+std::vector<std::string> with_stacked(std::vector<std::string> names) {
+  for (const std::string& name : std::vector(names)) {
+    if (name == "qkv") names.insert(names.end(), {"q", "k", "v"});
+    if (name == "gate_up") names.insert(names.end(), {"gate", "up"});
+  }
+  return names;
+}
+
 // Fills in absent keys whose value follows from other keys.
 void fill_in(const Fields& fields, Transformer& t) {
   const bool gpt2 = t.family == Family::gpt2;
@@ -147,16 +157,28 @@ void LinearLayers::read(const Yaml& node, std::vector<std::string>& layers) cons
   }
 }
 
+// A stacked matrix that is listed beside the layer that stacks it would have two adapters.
+void refuse_two_adapters(const Yaml& node, const std::vector<std::string>& on) {
+  const auto lists = [&](const char* name) { return std::find(on.begin(), on.end(), name) != on.end(); };
+  for (const auto& [whole, part] :
+       {std::pair{"qkv", "q"}, {"qkv", "k"}, {"qkv", "v"}, {"gate_up", "gate"}, {"gate_up", "up"}})
+    if (lists(whole) && lists(part))
+      throw Refusal(Exit::usage, "listed-twice", node->where,
+                    fmt::format("`{}` is a part of `{}`, which is listed, too", part, whole), "keep one");
+}
+
 std::string Adapters::text(const Transformer& t) const {
   return fmt::format("{{{}}}", print_flow(LoraFields{}, t.lora));
 }
 
 void read_lora(const Yaml& node, Transformer& t) {
   const std::vector<std::string> all = linear_layers(t);
-  const LoraFields list{all};
+  const std::vector<std::string> choices = with_stacked(all);
+  const LoraFields list{choices};
   const Fields fields(node, "`lora`", keys_of(list));
   t.lora.on = all;
   read_fields(list, fields, t.lora);
+  refuse_two_adapters(node, t.lora.on);
   if (!fields.find("alpha")) t.lora.alpha = static_cast<double>(t.lora.rank);
 }
 

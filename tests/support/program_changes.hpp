@@ -112,10 +112,10 @@ void with_fields(ExpertRouting& routing, Each each) {
 }
 template <class Each>
 void with_fields(Program& program, Each each) {
-  auto& [strategy_hash, sequence, global_batch, precision, gradients, layers, p2p_buffers, routing,
-         rank_programs, groups, ranks] = program;
-  each(strategy_hash, sequence, global_batch, precision, gradients, layers, p2p_buffers);
-  each(routing, rank_programs, groups, ranks);
+  auto& [strategy_hash, sequence, global_batch, precision, gradients, optimizer, master_weights, layers,
+         p2p_buffers, routing, rank_programs, groups, ranks] = program;
+  each(strategy_hash, sequence, global_batch, precision, gradients, optimizer, master_weights);
+  each(layers, p2p_buffers, routing, rank_programs, groups, ranks);
 }
 
 template <class T>
@@ -124,6 +124,7 @@ concept HasFields = requires(T& value) {
 };
 
 inline Format last_of(Format) { return Format::fp16; }  // the last format in which tensors are kept
+inline Optimizer last_of(Optimizer) { return Optimizer::sgd; }
 inline TensorRole last_of(TensorRole) { return TensorRole::whole_gradient; }
 inline TensorUse last_of(TensorUse) { return TensorUse::token_embedding; }
 inline KernelOp last_of(KernelOp) { return KernelOp::all_gather; }

@@ -39,6 +39,8 @@ void add_schema(const Command& program);
 void add_validate(const Command& program);
 void add_doctor(const Command& program);
 void add_bench(const Command& program);
+void add_collective(const Command& program);
+void add_memory(const Command& program);
 void add_list(const Command& program);
 void add_new(const Command& program);
 void add_completion(const Command& program);

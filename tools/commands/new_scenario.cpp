@@ -74,6 +74,8 @@ std::optional<ShippedNode> node_for(const Chip& chip, bool several) {
   return best;
 }
 
+}  // namespace
+
 std::string cluster_text(const NewScenario& asked) {
   if (!asked.cluster.empty())
     return line("cluster: " + as_written(asked.cluster),
@@ -119,6 +121,8 @@ std::string cluster_text(const NewScenario& asked) {
   for (const Nic& nic : group.nics) text += fmt::format("        - {}\n", print(nic));
   return text;
 }
+
+namespace {
 
 // ---- training
 

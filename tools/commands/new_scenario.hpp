@@ -26,6 +26,9 @@ struct WrittenScenario {
   std::vector<StageMemory> memory;
 };
 
+// `cluster:` of that scenario, with comments.
+std::string cluster_text(const NewScenario& asked);
+
 // Writes a scenario that check() accepts. Its nodes are those of a cluster that ships with the same chip, or, where
 // none does, with the most similar one. `path` is where the text is to stand. Throws Refusal no-plan if no layout that
 // was tried fits, and refusals of what it reads.

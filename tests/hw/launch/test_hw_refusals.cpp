@@ -67,6 +67,29 @@ TEST_CASE("a host rank refuses tensors that are not fp32 with its message") {
         expected_refusal("host-precision: a bf16 tensor on a host rank"));
 }
 
+TEST_CASE("a host rank refuses what only the simulation does with its messages") {
+  const auto refused = [](TensorRole role, const char* name, std::vector<std::int64_t> shape,
+                          std::int64_t bytes) {
+    RankProgram rank_program;
+    for (const char* each : {name, "layers.0.qkv.weight"}) {
+      Tensor& tensor = rank_program.tensors[rank_program.tensors.add()];
+      tensor.name = each;
+      tensor.role = each == name ? role : TensorRole::parameter;
+      tensor.shape = each == name ? shape : std::vector<std::int64_t>{96, 32};
+      tensor.bytes = each == name ? bytes : 4 * 96 * 32;
+    }
+    return refusal_by([&] { Memory{rank_program}; });
+  };
+  CHECK(refused(TensorRole::optimizer, "layers.0.fc1.weight.optimizer", {1, 8, 4}, 128) ==
+        expected_refusal("host-optimizer: an optimizer that host ranks do not step with"));
+  CHECK(refused(TensorRole::optimizer, "layers.0.fc1.weight.optimizer", {2, 8, 4}, 64) ==
+        expected_refusal("host-optimizer: an optimizer that host ranks do not step with"));
+  CHECK(refused(TensorRole::parameter, "layers.0.fc1.weight", {8, 4}, 21) ==
+        expected_refusal("host-precision: a frozen weight in NF4 on a host rank"));
+  CHECK(refused(TensorRole::parameter, "layers.0.qkv.b.weight", {64, 4}, 4 * 64 * 4) ==
+        expected_refusal("host-adapters: adapters of a part of a fused layer on a host rank"));
+}
+
 TEST_CASE("a host rank refuses matmuls of narrow operands with its message") {
   RankProgram rank_program;
   rank_program.blocks.add();

@@ -349,6 +349,7 @@ TEST_CASE("jobs that differ in one field of the training shape are told apart by
   Job b = a;
   b.train = parse_train(
       "{global_batch: 4, micro_batch: 1, sequence: 4, precision: bf16, gradients: bf16, matmuls: fp8, "
+      "optimizer: muon, master_weights: false, frozen_weights: nf4, "
       "kept_operands: precision, kept_inner: fp8, expert_dispatch: fp8, "
       "expert_skew: 1,"
       " documents: [1, 3], expert_room: 2, fragmentation: 0.5, learning_rate: 0.5, beta1: 0.5, beta2: 0.5,"

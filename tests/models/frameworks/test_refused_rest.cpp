@@ -172,3 +172,22 @@ TEST_CASE("DeepSpeed's export refuses what it cannot say or leaves no trace of i
   check_target(tests::deepspeed_job, ExportTarget::deepspeed, ImportSource::deepspeed,
                tests::unlike_cluster());
 }
+
+TEST_CASE("no framework is given another optimizer than AdamW in silence") {
+  Job job = tests::megatron_job(1);
+  job.cluster = tests::unlike_cluster();
+  job.train.precision = Format::bf16;
+  for (const ExportTarget target :
+       {ExportTarget::megatron_lm, ExportTarget::megatron_bridge, ExportTarget::flagscale,
+        ExportTarget::torchtitan, ExportTarget::deepspeed}) {
+    Job other = job;
+    other.train.optimizer = Optimizer::muon;
+    CHECK_THROWS_WITH(export_job("random", other, target), Catch::Contains("train.optimizer: muon"));
+    other = job;
+    other.train.master_weights = false;
+    CHECK_THROWS_WITH(export_job("random", other, target), Catch::Contains("train.master_weights: false"));
+    other = job;
+    other.train.frozen_weights = FrozenWeights::nf4;
+    CHECK_THROWS_WITH(export_job("random", other, target), Catch::Contains("train.frozen_weights: nf4"));
+  }
+}
