@@ -97,7 +97,8 @@ struct Experts {
 struct Lora {
   std::int64_t rank = 0;
   double alpha = 0;
-  std::vector<std::string> on;  // linear layers: qkv, proj, fc2, gate_up or fc1; parts of them: q, k, v, gate, up
+  // Linear layers: qkv, proj, fc2, gate_up or fc1; parts of them: q, k, v, gate, up.
+  std::vector<std::string> on;
 
   bool operator==(const Lora&) const = default;
   bool used() const { return rank > 0; }
