@@ -40,6 +40,20 @@ std::int64_t undivided(const Job& job, const Program& program) {
   return bytes;
 }
 
+bool is_matmul(const Kernel& kernel) {
+  return kernel.op == KernelOp::matmul || kernel.op == KernelOp::matmul_input_gradient;
+}
+bool is_dequantize(const Kernel& kernel) { return kernel.op == KernelOp::scale && kernel.in.empty(); }
+
+// Bytes that such kernels of the first rank move in a micro-batch.
+std::int64_t bytes_of_kernels(const Program& program, bool (*is_such)(const Kernel&)) {
+  std::int64_t bytes = 0;
+  for (const Block& block : program.rank_programs.front().blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (is_such(kernel)) bytes += kernel.bytes;
+  return bytes;
+}
+
 std::vector<Job> some_jobs() {
   std::vector<Job> jobs;
   const auto take = [&](const std::vector<Job>& from, std::size_t step) {
@@ -130,19 +144,26 @@ TEST_CASE(
     CHECK(parse_program(print(narrow)) == narrow);
     CHECK(bytes_of_role(narrow, TensorRole::optimizer) == bytes_of_role(wide, TensorRole::optimizer));
     CHECK(bytes_of_role(narrow, TensorRole::gradient) == bytes_of_role(wide, TensorRole::gradient));
-    std::int64_t expected = 0, largest = 0;
+    std::int64_t expected = 0, largest = 0, dequantized = 0;
     for (const Parameter& parameter : parameters(job.transformer)) {
       std::int64_t elements = 1;
       for (const std::int64_t extent : shard_shape(parameter, tp)) elements *= extent;
       const bool quantized = may_be_quantized(parameter);
       expected += tp * (quantized ? nf4_bytes(elements) : 2 * elements);
-      if (quantized) largest = std::max(largest, 2 * elements);
+      if (!quantized) continue;
+      largest = std::max(largest, 2 * elements);
+      dequantized += tp * (nf4_bytes(elements) + 2 * elements);
     }
     CHECK(bytes_of_role(narrow, TensorRole::parameter) == expected);
     const StageMemory before = check(wide, job.cluster).front(), after = check(narrow, job.cluster).front();
     CHECK(after.activations_peak >= before.activations_peak);
     CHECK(after.activations_peak <= before.activations_peak + largest);
     CHECK(after.peak < before.peak);
+    // Matmuls move weights in the precision of training; before them, each weight is read in NF4 and written.
+    CHECK(bytes_of_kernels(narrow, is_matmul) == bytes_of_kernels(wide, is_matmul));
+    CHECK(bytes_of_kernels(narrow, is_dequantize) ==
+          2 * dequantized / tp);  // in the forward and in the backward
+    CHECK(bytes_of_kernels(wide, is_dequantize) == 0);
   }
 }
 
