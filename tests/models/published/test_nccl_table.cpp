@@ -30,7 +30,7 @@ NcclTable drawn_table(tests::Random& random) {
   return table;
 }
 
-constexpr const char* kHead =
+constexpr const char* kNcclHead =
     "# nThread 1 nGpus 8 minBytes 8388608 maxBytes 1073741824 step: 2(factor) warmup iters: 5\n"
     "#  Rank  0 Group  0 Pid  37300 on   g100n126 device  0 [0000:05:00] AMD Instinct MI300X\n"
     "#  Rank  7 Group  0 Pid  37300 on   g100n126 device  7 [0000:e7:00] AMD Instinct MI300X\n"
@@ -119,7 +119,7 @@ TEST_CASE("a printed table is read back as measured, each time to the digits tha
 
 TEST_CASE("lines of mpirun and NCCL between rows are passed over") {
   const auto rows =
-      read_nccl_rows(std::string("# Collective test starting: ./build/all_reduce_perf\n") + kHead +
+      read_nccl_rows(std::string("# Collective test starting: ./build/all_reduce_perf\n") + kNcclHead +
                          "g100n126:37300:37377 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
                          "     8388608       2097152     float     sum      -1    91.10   92.08  161.14      "
                          "0    94.94   88.36  "
