@@ -235,8 +235,8 @@ cluster:
 train: {global_batch: 160, sequence: 128, precision: fp32}
 strategy: {tp: 8, pp: 20}
 """, encoding="utf-8")
-            for command in ["train", "compare"]:
-                answer = subprocess.run([PROGRAM, command, "large.yaml", "--memory", "64GB"], capture_output=True,
+            for command in [["train"], ["compare"], ["launch", "-n", "160", "--", PROGRAM, "train"]]:
+                answer = subprocess.run([PROGRAM, *command, "large.yaml", "--memory", "64GB"], capture_output=True,
                                         text=True, cwd=folder, timeout=120, check=False)
                 self.assertEqual((3, ""), (answer.returncode, answer.stdout))
                 self.assertEqual(1, answer.stderr.count("error:"), answer.stderr)

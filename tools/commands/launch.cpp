@@ -3,8 +3,14 @@
 // program. Read next: hw/launch/launch.hpp.
 #include "hw/launch/launch.hpp"
 
+#include <spawn.h>
 #include <spdlog/spdlog.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +28,29 @@ struct LaunchArguments {
   bool no_bind = false, prints_binding = false, json = false;
 };
 
+// Whether all ranks are on this host and the command is `motley train FILE`, which can say beforehand what they need.
+bool can_look_first(const LaunchOptions& options) {
+  const std::vector<std::string>& words = options.command;
+  return options.binding.empty() && words.size() > 2 && words[1] == "train" &&
+         std::filesystem::path(words[0]).filename() == "motley" &&
+         std::find(words.begin(), words.end(), "-") == words.end();
+}
+
+// Lets one process look at what all ranks need, so that one error is told, and not one by each of them.
+Exit look_first(std::vector<std::string> words) {
+  words.emplace_back("--check");
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  pid_t child = 0;
+  if (posix_spawnp(&child, pointers[0], nullptr, nullptr, pointers.data(), environ) != 0)
+    return Exit::ok;  // whoever launches the ranks says why
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? static_cast<Exit>(WEXITSTATUS(status)) : Exit::failed;
+}
+
 Exit run(LaunchArguments arguments) {
   LaunchOptions& options = arguments.options;
   options.bind = !arguments.no_bind;
@@ -36,6 +65,11 @@ Exit run(LaunchArguments arguments) {
     write_result(arguments.json ? print_as_json(binding) : print(binding), "");
     return Exit::ok;
   }
+  if (can_look_first(options))
+    if (const Exit looked = look_first(options.command); looked != Exit::ok) {
+      leave_answer_to_ranks();
+      return looked;
+    }
   const LaunchResult launched = launch(options);
   leave_answer_to_ranks();
   if (!launched.message.empty()) spdlog::error("{}", launched.message);

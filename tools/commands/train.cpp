@@ -46,7 +46,7 @@ struct TrainArguments {
   std::string record_contributions;  // empty: not given
   PlaceFlags place;
   std::string rdma;  // empty: not given
-  bool any_hosts = false, json = false;
+  bool any_hosts = false, check = false, json = false;
   std::string out;
   std::string memory;  // empty: not given
 };
@@ -218,6 +218,10 @@ Exit run(const TrainArguments& options) {
   require_trace_form(options.trace, protobuf_version());
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
+  if (options.check) {
+    announce_training(prepared, all_ranks(prepared.program), allowed_memory(options.memory));
+    return Exit::ok;
+  }
   const std::optional<Place> place = place_of_process(options.place);
   announce_held_here(prepared, place, allowed_memory(options.memory));
   if (!place && prepared.program.rank_count() > 1) {
@@ -266,6 +270,7 @@ void add_train(const Command& program) {
   command.flag("--any-hosts", options->any_hosts,
                "let ranks run on several hosts that are not the nodes of the scenario's cluster");
   add_memory_limit(command, options->memory, "all ranks of this host");
+  command.flag("--check", options->check, "say what the ranks need if they all run on this host; start none");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example(

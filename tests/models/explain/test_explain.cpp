@@ -136,8 +136,10 @@ TEST_CASE("every lever makes one thing better, by as much as it says, and none t
     CHECK((chip || apart.size() == 1));  // a lever of chips changes several keys
     CHECK(lever.better(1.25) == (lever.is_rate ? lever.value * 1.25 : lever.value / 1.25));
     if (lever.dimension) {
-      const std::string now = format_exact(lever.value, *lever.dimension);
-      const std::string then = format_exact(lever.better(1.25), *lever.dimension);
+      const auto printed = [&](double value) {
+        return lever.in_bits ? format_line_rate(value) : format_exact(value, *lever.dimension);
+      };
+      const std::string now = printed(lever.value), then = printed(lever.better(1.25));
       CHECK(std::any_of(apart.begin(), apart.end(),
                         [&](const KeyDifference& each) { return each.a == now && each.b == then; }));
     }

@@ -176,7 +176,7 @@ TEST_CASE("text that is no Program is refused where it is wrong") {
            {"sequence=16", "sequence=16 sequence=16", "3:17: `sequence` is given twice"},
            {"sequence=16", "sequence=16x", "3:1: `16x` is not a number that fits"},
            {"layers=2 ", "layers=2 colour=2 ", "3:1: unknown key `colour`"},
-           {"precision=bf16", "precision=bf61", "3:1: unknown word `bf61`: known: fp32, tf32, bf16, fp16"},
+           {"precision=bf16", "precision=bf61", "3:1: unknown word `bf61`: did you mean `bf16`?"},
            {"layers=0:1", "layers=0", "6:1: `layers` wants first:last"},
            {"tensor w role", "tensor role", "8:1: `tensor` wants a name"},
            {"\"two words\" role", "\"two words role", "10:10: a name without its closing quote"},
