@@ -108,7 +108,8 @@ class AsTyped(unittest.TestCase):
         answer = self.typed("motley validate mine.csv")
         self.assertEqual(0, answer.returncode, answer.stderr)
         self.assertRegex(answer.stdout, r"mine +1 ")
-        (self.folder / "none.csv").write_text(table[0] + "\nmine-1" + "," * table[0].count(",") + "\n", encoding="utf-8")
+        empty = "mine-1" + "," * table[0].count(",")
+        (self.folder / "none.csv").write_text(f"{table[0]}\n{empty}\n", encoding="utf-8")
         self.assertEqual(4, self.typed("motley validate none.csv").returncode)
 
 
