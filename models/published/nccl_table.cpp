@@ -289,30 +289,29 @@ std::string to_text(const NcclTable& table) {
 }
 
 std::string to_json(const NcclTable& table) {
-  using Json = nlohmann::ordered_json;
-  Json rows = Json::array();
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const NcclRow& row : table.rows) {
-    Json each = {{"bytes", row.size.bytes},
-                 {"count", row.size.count},
-                 {"seconds", row.seconds},
-                 {"algbw_gb_s", row.algbw(row.seconds)},
-                 {"busbw_gb_s", row.algbw(row.seconds) * table.bus_factor()},
-                 {"algorithm", row.algorithm}};
+    nlohmann::ordered_json each = {{"bytes", row.size.bytes},
+                                   {"count", row.size.count},
+                                   {"seconds", row.seconds},
+                                   {"algbw_gb_s", row.algbw(row.seconds)},
+                                   {"busbw_gb_s", row.algbw(row.seconds) * table.bus_factor()},
+                                   {"algorithm", row.algorithm}};
     if (row.measured_s) {
       each["measured_s"] = *row.measured_s;
       each["ratio"] = row.seconds / *row.measured_s;
     }
     rows.push_back(each);
   }
-  Json whole = {{"schema", "motley.collective/1"},
-                {"operation", name_of(table.operation)},
-                {"cluster", table.cluster},
-                {"software", table.software},
-                {"ranks", table.ranks},
-                {"type", table.type.name},
-                {"bus_factor", table.bus_factor()},
-                {"rows", rows},
-                {"average_busbw_gb_s", table.average_busbw()}};
+  nlohmann::ordered_json whole = {{"schema", "motley.collective/1"},
+                                  {"operation", name_of(table.operation)},
+                                  {"cluster", table.cluster},
+                                  {"software", table.software},
+                                  {"ranks", table.ranks},
+                                  {"type", table.type.name},
+                                  {"bus_factor", table.bus_factor()},
+                                  {"rows", rows},
+                                  {"average_busbw_gb_s", table.average_busbw()}};
   if (const Errors errors = errors_of(table); errors.count() > 0)
     whole["errors"] = {{"rows", errors.count()},
                        {"mean_abs_pct", errors.mean()},
