@@ -36,8 +36,8 @@ class ToldRefusals {
   // only if nothing was excused before, as it could follow from that.
   bool excuse(const Refusal& refusal);
   bool is_empty() const { return told_.empty(); }
-  [[noreturn]] void refuse()
-      const;  // throws the first mistake, with the others; in the order of files and lines
+  // Throws the first mistake with the others, in the order of files and lines.
+  [[noreturn]] void refuse() const;
 
  private:
   std::vector<Refusal> told_;
@@ -56,9 +56,9 @@ auto telling_all_refusals(const Read& read) {
       break;
     } catch (const Refusal& refusal) {
       if (!told.excuse(refusal)) break;
-    } catch (
-        const std::exception&) {  // values that stand in for excused ones may break what the reader relies on
-      if (told.is_empty()) throw;
+    } catch (const std::exception&) {
+      if (told.is_empty())
+        throw;  // else a value that stands in for another has broken what the reader relies on
       break;
     }
   }

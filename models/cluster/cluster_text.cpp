@@ -78,22 +78,22 @@ void add_usual_links(Cluster& cluster) {
     std::vector<std::string> joined;
     for (std::size_t from = 0; from < to; ++from) {
       NodeGroup& other = cluster.groups[from];
-      const bool a = other.remarks.has_usual_nodes, b = group.remarks.has_usual_nodes;
+      const bool both = other.remarks.has_usual_nodes && group.remarks.has_usual_nodes;
+      const bool either = other.remarks.has_usual_nodes || group.remarks.has_usual_nodes;
       const std::optional<NicKind> shared = fastest_shared_kind(other, group);
-      if (shared ? !a && !b : !a || !b) continue;
+      if (shared ? !either : !both) continue;
       if (!shared) {
         add_usual_port(other);
         add_usual_port(group);
       }
       cluster.links.push_back(
           {.from = other.name, .to = group.name, .over = shared.value_or(kUsualPort.kind)});
-      joined.push_back(fmt::format("`{}` over {}{}", other.name, name_of(cluster.links.back().over),
-                                   shared ? "" : ", a port of 100 Gb/s of each node"));
+      joined.push_back(fmt::format("to `{}` over {}", other.name,
+                                   shared ? name_of(*shared) : "an Ethernet port of 100 Gb/s of each node"));
     }
     if (!joined.empty())
-      group.remarks.texts.push_back(
-          fmt::format("`links` does not say how `{}` is joined: to {}, it is assumed", group.name,
-                      fmt::join(joined, ", to ")));
+      group.remarks.texts.push_back(fmt::format("`links` does not say how `{}` is joined; assumed: {}",
+                                                group.name, fmt::join(joined, ", ")));
   }
 }
 
