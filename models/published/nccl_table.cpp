@@ -83,16 +83,20 @@ std::string figures_of(const NcclTable& table, const NcclRow& row, double second
                      nccl_figure(algbw * table.bus_factor(), 6));
 }
 
+// nccl-tests' columns, and the algorithm. In place a collective has the same prediction.
 std::string predicted_rows(const NcclTable& table) {
-  std::string text =
-      fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place\n", "", "", "", "", "");
-  text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {}\n", "size",
-                      "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "algorithm");
-  text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}\n", "(B)", "(elements)", "",
-                      "", "", "(us)", "(GB/s)", "(GB/s)");
-  for (const NcclRow& row : table.rows)
-    text += start_of_row(table, row) + figures_of(table, row, row.seconds) +
-            fmt::format("  {:>6}  {}\n", "N/A", row.algorithm);
+  const std::string left = fmt::format("{:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "", "", "", "", "");
+  std::string text = fmt::format("# {}  {:^31}  {:^31}\n", left, "out-of-place", "in-place");
+  const std::string columns = fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "time", "algbw", "busbw", "#wrong");
+  const std::string units = fmt::format("  {:>7}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)");
+  text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{}{}  {}\n", "size", "count", "type", "redop",
+                      "root", columns, columns, "algorithm");
+  text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{}  {:>6}{}\n", "(B)", "(elements)", "", "", "",
+                      units, "", units);
+  for (const NcclRow& row : table.rows) {
+    const std::string figures = fmt::format("{}  {:>6}", figures_of(table, row, row.seconds), "N/A");
+    text += fmt::format("{}{}{}  {}\n", start_of_row(table, row), figures, figures, row.algorithm);
+  }
   return text;
 }
 

@@ -101,8 +101,8 @@ struct MeasuredTable {
 // than the table's, and a size that the log lacks.
 void use_measured(NcclTable& table, const MeasuredTable& log);
 
-// The layout of nccl-tests with the columns of out-of-place results, and the algorithm of each as a last column. Where
-// measurements stand beside predictions the table has both, their ratio, and the mean, median and worst error.
+// The layout of nccl-tests, and the algorithm of each as a last column. In place and out of place have one prediction.
+// Where measurements stand beside predictions the table has both, their ratio, and the mean, median and worst error.
 std::string to_text(const NcclTable& table);
 std::string to_json(const NcclTable& table);  // schema "motley.collective/1"
 
