@@ -20,6 +20,7 @@ rival_packages=(openmpi-bin libopenmpi-dev ucx-utils libgloo-dev iperf3)  # only
 # in Chromium.
 check_packages=(clang-format clang-tidy git zsh fish help2man python3-jsonschema python3-yaml mypy chromium)
 fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
+mutation_packages=(python3-clang-14)          # for tools/mutate
 
 # need_packages NAME...: installs the packages that are missing; silent if none is. Needs root or
 # sudo.

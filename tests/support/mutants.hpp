@@ -22,16 +22,16 @@ class Mutants {
   }
   bool is_made(std::size_t number) {
     if (number < reached_count_) reached_[number] = 1;
-    return static_cast<long>(number) == made_;
+    return static_cast<long>(number) == active_;
   }
 
  private:
-  long made_ = -1;
+  long active_ = -1;  // -1: none
   unsigned char* reached_ = nullptr;
   std::size_t reached_count_ = 0;
 
   Mutants() {
-    if (const char* number = std::getenv("MOTLEY_MUTANT")) made_ = std::atol(number);
+    if (const char* number = std::getenv("MOTLEY_MUTANT")) active_ = std::atol(number);
     const char* path = std::getenv("MOTLEY_MUTANTS_REACHED");
     if (path == nullptr) return;
     const int file = open(path, O_RDWR | O_CLOEXEC);
