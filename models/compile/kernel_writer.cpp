@@ -134,12 +134,12 @@ void KernelWriter::shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t 
 
 void KernelWriter::shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t k) {
   const Experts& e = transformer_.experts;
-  const ExpertExchange rows = exchange();
+  const ExpertExchange& rows = exchange();
   kernel.m = rows.expected_rows;
   kernel.n = n;
   kernel.k = k;
   kernel.groups = e.count / rows.parts;
-  kernel.busiest = busiest_rows(e, train_.expert_skew, train_.seed, layer_, rows.tokens * rows.parts);
+  kernel.busiest = layer_routing_->busiest;
   kernel.flops = 2.0 * static_cast<double>(rows.sent) * static_cast<double>(n) * static_cast<double>(k);
 }
 
@@ -331,9 +331,16 @@ void KernelWriter::grouped_matmul_gradients(TensorId dy, TensorId counts, Tensor
   cast(by_weight, 0);
 }
 
-ExpertExchange KernelWriter::exchange() const {
-  return expert_exchange(transformer_.experts, slice_size(N_, tp_ / expert_cut()), expert_parts(), train_,
-                         layer_);
+const ExpertExchange& KernelWriter::exchange() const {
+  if (!layer_routing_ || layer_routing_->layer != layer_) {
+    const Experts& experts = transformer_.experts;
+    const ExpertExchange exchange =
+        expert_exchange(experts, slice_size(N_, tp_ / expert_cut()), expert_parts(), train_, layer_);
+    layer_routing_ = {layer_, exchange,
+                      busiest_rows(experts, train_.expert_skew, train_.seed, layer_,
+                                   exchange.tokens * exchange.parts)};
+  }
+  return layer_routing_->exchange;
 }
 
 TensorId KernelWriter::add_expert_rows(const std::string& name, TensorRole role, Format format,

@@ -34,7 +34,7 @@ class KernelWriter {
   // Number of ranks over which the experts of a layer are divided, and number of parts in which each expert is cut.
   std::int64_t expert_parts() const { return rank_program_.expert_parallel; }
   std::int64_t expert_cut() const { return rank_program_.expert_tensor_parallel; }
-  ExpertExchange exchange() const;
+  const ExpertExchange& exchange() const;  // of the layer; valid until the next layer's is asked for
   // Whether a chip of the cluster has no fused attention. Such attention keeps the whole softmax of its scores; a
   // fused one keeps one number for each row.
   bool keeps_scores() const { return keeps_scores_; }
@@ -165,6 +165,12 @@ class KernelWriter {
   std::map<TensorId, std::pair<BlockId, std::size_t>> recomputed_;  // the kernel that wrote a tensor again
   BlockId block_;
   int layer_ = 0;
+  struct LayerRouting {
+    int layer = 0;
+    ExpertExchange exchange;
+    std::int64_t busiest = 0;  // rows of the layer's busiest expert
+  };
+  mutable std::optional<LayerRouting> layer_routing_;  // of the layer that was asked for last
   bool again_ = false;
 };
 

@@ -43,11 +43,14 @@ void cap(std::vector<double>& shares, double most) {
 std::vector<double> expert_shares(const Experts& experts, double zipf, std::uint64_t seed,
                                   std::int64_t layer) {
   const auto count = static_cast<std::size_t>(experts.count);
-  const auto order = shuffled(count, seed, layer);
-  std::vector<double> shares(count);
-  double total = 0;
-  for (std::size_t place = 0; place < count; ++place)
-    total += shares[order[place]] = std::pow(static_cast<double>(place + 1), -zipf);
+  std::vector<double> shares(count, 1.0);
+  auto total = static_cast<double>(count);
+  if (zipf != 0) {  // shares that are alike need no order
+    const auto order = shuffled(count, seed, layer);
+    total = 0;
+    for (std::size_t place = 0; place < count; ++place)
+      total += shares[order[place]] = std::pow(static_cast<double>(place + 1), -zipf);
+  }
   for (double& share : shares) share /= total;
   cap(shares, 1.0 / static_cast<double>(experts.per_token));
   return shares;

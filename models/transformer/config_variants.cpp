@@ -106,7 +106,7 @@ void read_gpt_oss(const Config& config, Transformer& t) {
   t.qkv_bias = t.output_bias = config.truth("attention_bias", true);
   t.activation = GateActivation::clamped_silu;
   t.attention_sinks = true;
-  t.experts.count = config.need("num_local_experts", kWidth);
+  t.experts.count = config.need("num_local_experts", kExperts);
   t.experts.per_token = config.find("num_experts_per_tok") ? config.need("num_experts_per_tok", kWidth)
                                                            : config.need("experts_per_token", kWidth);
   t.experts.ffn = t.ffn;
@@ -153,7 +153,7 @@ void read_llama4_text(const Config& config, Transformer& t) {
     t.qk_norm_form = QkNormForm::unweighted;
   }
   Experts& e = t.experts;
-  e.count = config.need("num_local_experts", kWidth);
+  e.count = config.need("num_local_experts", kExperts);
   e.per_token = config.integer("num_experts_per_tok", kWidth, 1);
   e.ffn = e.shared_ffn = t.ffn;
   e.scores = RouterScores::sigmoid;

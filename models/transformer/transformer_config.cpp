@@ -164,7 +164,7 @@ void read_mistral(const Config& config, Transformer& t) {
 
 void read_mixtral(const Config& config, Transformer& t) {
   read_mistral(config, t);
-  t.experts.count = config.need("num_local_experts", kWidth);
+  t.experts.count = config.need("num_local_experts", kExperts);
   t.experts.per_token = config.need("num_experts_per_tok", kWidth);
   t.experts.ffn = t.ffn;
   t.experts.normalise = true;
@@ -195,7 +195,7 @@ void read_qwen3(const Config& config, Transformer& t) {
 }
 
 void read_qwen_experts(const Config& config, Transformer& t) {
-  t.experts.count = config.need("num_experts", kWidth);
+  t.experts.count = config.need("num_experts", kExperts);
   t.experts.per_token = config.need("num_experts_per_tok", kWidth);
   t.experts.ffn = config.need("moe_intermediate_size", kRows);
   const std::int64_t step = config.integer("decoder_sparse_step", kLayers, 1);
@@ -283,7 +283,7 @@ void read_latent_attention(const Config& config, Transformer& t) {
 
 void read_deepseek_experts(const Config& config, Transformer& t) {
   Experts& e = t.experts;
-  e.count = config.need("n_routed_experts", kWidth);
+  e.count = config.need("n_routed_experts", kExperts);
   e.per_token = config.need("num_experts_per_tok", kWidth);
   e.ffn = config.need("moe_intermediate_size", kRows);
   e.shared_ffn = e.ffn * config.integer("n_shared_experts", {0, 1024}, 0);

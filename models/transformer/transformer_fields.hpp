@@ -46,7 +46,7 @@ struct LatentAttentionFields {
 struct ExpertsFields {
   using Struct = Experts;
   constexpr void each(auto&& visit) const {
-    visit(field("count", Integer{kWidth}, &Experts::count).needed());
+    visit(field("count", Integer{kExperts}, &Experts::count).needed());
     visit(field("per_token", Integer{kWidth}, &Experts::per_token).needed());
     visit(field("ffn", Integer{kRows}, &Experts::ffn).needed());
     visit(field("shared_ffn", Integer{kRowsOrNone}, &Experts::shared_ffn).unless_standard());

@@ -13,7 +13,7 @@
 namespace motley {
 
 // The bounds exceed those of every published model 10 times or more, and products stay within int64.
-inline constexpr IntegerRange kWidth{1, 1 << 20}, kRows{1, 1 << 22}, kLayers{1, 2'048};
+inline constexpr IntegerRange kWidth{1, 1 << 20}, kRows{1, 1 << 22}, kLayers{1, 2'048}, kExperts{1, 1 << 14};
 
 // Reads the keys of a map that its user asks for, and ignores the others; a null value counts as absent.
 class Config {
