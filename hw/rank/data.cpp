@@ -2,24 +2,25 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "hw/rank/parameters.hpp"
 #include "models/base/refusal.hpp"
+#include "models/base/text_file.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace motley {
 
 Text Text::load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  if (file) bytes << file.rdbuf();
-  if (!file || bytes.str().empty())
+  constexpr std::size_t kMostBytes = std::size_t{1} << 32U;  // every rank holds all of it
+  refuse_irregular_file(path);
+  std::string bytes;
+  if (is_text_source(path)) bytes = read_text_file(path, {}, kMostBytes);
+  if (bytes.empty())
     throw Refusal(Exit::usage, "unreadable-text", {path, 0, 0}, "cannot read the training text",
                   "train: {text: FILE}, any file that is not empty");
-  return Text(std::move(bytes).str());
+  return Text(std::move(bytes));
 }
 
 void Text::suits(const Transformer& transformer, const Train& train) const {

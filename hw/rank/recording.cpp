@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "models/base/refusal.hpp"
+#include "models/base/text_file.hpp"
 #include "models/transformer/train_text.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -30,12 +31,6 @@ constexpr std::uint32_t kLongestText = 64;  // of a hash
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
-}
-
-bool is_special(const std::string& path) {
-  std::error_code unknown;
-  const auto status = std::filesystem::status(path, unknown);
-  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
 }
 
 const Instruction& instruction_at(const Program& program, const Step& step) {
@@ -80,12 +75,8 @@ struct RecordingWriter::Checksum {
 
 RecordingWriter::RecordingWriter(std::string path, const RecordingOrigin& origin,
                                  const std::vector<Rank>& ranks)
-    : path_(std::move(path)),
-      written_(is_special(path_) ? path_ : path_ + ".partial"),
-      checksum_(std::make_unique<Checksum>()) {
+    : file_(std::move(path)), checksum_(std::make_unique<Checksum>()) {
   XXH3_64bits_reset(&checksum_->state);
-  file_ = std::fopen(written_.c_str(), "wbe");
-  if (file_ == nullptr) refuse();
   put(std::as_bytes(std::span(kMagic)));
   put_value(kRecordingVersion);
   for (const std::string* const hash : {&origin.program_hash, &origin.training_hash}) {
@@ -102,16 +93,18 @@ RecordingWriter::RecordingWriter(std::string path, const RecordingOrigin& origin
   for (const Rank rank : ranks) put_value(rank.value());
 }
 
-RecordingWriter::~RecordingWriter() {
-  if (file_ == nullptr) return;
-  std::fclose(file_);
-  std::error_code ignored;
-  if (written_ != path_) std::filesystem::remove(written_, ignored);
-}
+RecordingWriter::~RecordingWriter() = default;
 
 void RecordingWriter::put(std::span<const std::byte> bytes) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20U;
   XXH3_64bits_update(&checksum_->state, bytes.data(), bytes.size());
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) refuse();
+  unwritten_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (unwritten_.size() >= kPiece) write_unwritten();
+}
+
+void RecordingWriter::write_unwritten() {
+  file_.write(unwritten_);
+  unwritten_.clear();
 }
 
 template <class T>
@@ -133,16 +126,8 @@ void RecordingWriter::close() {
   put_value(std::uint8_t{0});
   put_value(steps_);
   put_value(std::uint64_t{XXH3_64bits_digest(&checksum_->state)});
-  if (std::fclose(std::exchange(file_, nullptr)) != 0) refuse();
-  if (written_ != path_ && std::rename(written_.c_str(), path_.c_str()) != 0) refuse();
-}
-
-void RecordingWriter::refuse() {
-  const std::string why = std::strerror(errno);
-  std::error_code ignored;
-  if (written_ != path_) std::filesystem::remove(written_, ignored);
-  throw Refusal(Exit::usage, "unwritable-file", {.file = path_}, "cannot be written: " + why,
-                "does its folder exist, may you write there, and is the disk full?");
+  write_unwritten();
+  file_.close();
 }
 
 // Reads on from the begin, and sums up what it has read.
@@ -184,9 +169,7 @@ class Recording::Reader {
 };
 
 Recording::Recording(std::string path) : path_(std::move(path)) {
-  if (is_special(path_))
-    throw Refusal(Exit::usage, "not-a-file", {.file = path_}, "is no regular file",
-                  "a recording is read several times, which a pipe or a device does not allow");
+  refuse_irregular_file(path_);
   file_ = std::fopen(path_.c_str(), "rbe");
   if (file_ == nullptr)
     throw Refusal(Exit::usage, "file-not-found", {.file = path_},

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hw/rank/data.hpp"
+#include "models/base/output_file.hpp"
 #include "models/scenario/job.hpp"
 #include "models/scenario/world_choice.hpp"
 #include "models/world/world.hpp"
@@ -60,11 +61,10 @@ class RecordingWriter {
   void put(std::span<const std::byte> bytes);
   template <class T>
   void put_value(const T& value);
-  [[noreturn]] void refuse();
+  void write_unwritten();
 
-  const std::string path_;
-  std::string written_;
-  std::FILE* file_ = nullptr;
+  OutputFile file_;
+  std::string unwritten_;
   std::unique_ptr<Checksum> checksum_;
   std::uint64_t steps_ = 0;
 };

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "models/base/output_file.hpp"
 #include "models/base/units.hpp"
 
 namespace motley {
@@ -103,7 +104,8 @@ bool is_text_source(const std::string& path) {
 
 void refuse_irregular_file(const std::string& path) {
   const fs::file_status status = status_of(path);
-  if (!is_standard_input(path) && (!fs::exists(status) || fs::is_regular_file(status))) return;
+  if (!is_standard_input(path) && (!fs::exists(status) || fs::is_regular_file(status)))
+    return note_input(path);
   throw Refusal(Exit::usage, "not-a-file", {path, 0, 0}, fmt::format("`{}` is no regular file", path),
                 "it is read several times, which a pipe or a device does not allow");
 }
@@ -114,6 +116,7 @@ std::string read_text_file(const std::string& path, const Location& asked_from) 
 
 std::string read_text_file(const std::string& path, const Location& asked_from, std::size_t most_bytes) {
   refuse_device(path, asked_from);
+  note_input(path_to_open(path));
   std::optional<std::string> text = read_and_keep(path, most_bytes);
   if (!text)
     throw Refusal(Exit::usage, "file-not-found", asked_from, fmt::format("cannot read the file `{}`", path));

@@ -336,9 +336,9 @@ const ExpertExchange& KernelWriter::exchange() const {
     const Experts& experts = transformer_.experts;
     const ExpertExchange exchange =
         expert_exchange(experts, slice_size(N_, tp_ / expert_cut()), expert_parts(), train_, layer_);
-    layer_routing_ = {layer_, exchange,
-                      busiest_rows(experts, train_.expert_skew, train_.seed, layer_,
-                                   exchange.tokens * exchange.parts)};
+    layer_routing_ = {
+        layer_, exchange,
+        busiest_rows(experts, train_.expert_skew, train_.seed, layer_, exchange.tokens * exchange.parts)};
   }
   return layer_routing_->exchange;
 }

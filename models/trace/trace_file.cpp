@@ -3,8 +3,6 @@
 #include <zlib.h>
 
 #include <array>
-#include <filesystem>
-#include <utility>
 
 #include "models/base/refusal.hpp"
 
@@ -41,36 +39,20 @@ void refuse_perfetto_trace(const std::string& path) {
                   "write it with `--trace NAME.json` or `--trace NAME.json.gz`, which commands read again");
 }
 
-TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
-  std::error_code unknown;
-  const auto status = std::filesystem::status(path_, unknown);
-  written_ = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)
-                 ? path_
-                 : path_ + ".partial";
-  file_ = std::fopen(written_.c_str(), "wb");
-  if (file_ == nullptr) refuse();
-  if (is_gzip_name(path_)) compressor_ = std::make_unique<Compressor>();
+TraceFile::TraceFile(const std::string& path) : file_(path) {
+  if (is_gzip_name(path)) compressor_ = std::make_unique<Compressor>();
 }
 
-TraceFile::~TraceFile() {
-  if (file_ != nullptr) std::fclose(file_);
-}
+TraceFile::~TraceFile() = default;
 
 void TraceFile::close() {
   write_all(true);
-  const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-  std::error_code error;
-  if (closed && written_ != path_) std::filesystem::rename(written_, path_, error);
-  if (!closed || error) refuse();
-}
-
-void TraceFile::write(const char* bytes, std::size_t count) {
-  if (std::fwrite(bytes, 1, count, file_) != count) refuse();
+  file_.close();
 }
 
 void TraceFile::write_all(bool is_last) {
   if (compressor_ == nullptr) {
-    write(text_.data(), text_.size());
+    file_.write({text_.data(), text_.size()});
   } else {
     z_stream& stream = compressor_->stream;
     stream.next_in = reinterpret_cast<Bytef*>(text_.data());
@@ -80,15 +62,10 @@ void TraceFile::write_all(bool is_last) {
       stream.next_out = reinterpret_cast<Bytef*>(packed.data());
       stream.avail_out = static_cast<uInt>(packed.size());
       MOTLEY_CHECK(deflate(&stream, is_last ? Z_FINISH : Z_NO_FLUSH) != Z_STREAM_ERROR);
-      write(packed.data(), packed.size() - stream.avail_out);
+      file_.write({packed.data(), packed.size() - stream.avail_out});
     } while (stream.avail_out == 0);
   }
   text_.clear();
-}
-
-void TraceFile::refuse() const {
-  throw Refusal(Exit::usage, "unwritable-file", {.file = path_}, "cannot be written",
-                "does its folder exist, and may you write there?");
 }
 
 }  // namespace motley

@@ -4,9 +4,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
+
+#include "models/base/output_file.hpp"
 
 namespace motley {
 
@@ -20,11 +21,10 @@ TraceForm form_of_trace(const std::string& path);
 // Throws Refusal("bad-trace") if the file has, by its name, the form that motley does not read.
 void refuse_perfetto_trace(const std::string& path);
 
-// Collects text and writes it a megabyte at a time to a file beside `path`, which is renamed at the end: a reader
-// never sees half a trace. A device (/dev/stdout) is written directly. Throws Refusal("unwritable-file").
+// Collects text and writes it a megabyte at a time. Throws as OutputFile does.
 class TraceFile {
  public:
-  explicit TraceFile(std::string path);
+  explicit TraceFile(const std::string& path);
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
   ~TraceFile();
@@ -40,11 +40,8 @@ class TraceFile {
   struct Compressor;
 
   void write_all(bool is_last);
-  void write(const char* bytes, std::size_t count);
-  [[noreturn]] void refuse() const;
 
-  std::string path_, written_;
-  std::FILE* file_ = nullptr;
+  OutputFile file_;
   fmt::memory_buffer text_;
   std::unique_ptr<Compressor> compressor_;  // null: the file is not compressed
 };

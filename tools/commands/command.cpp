@@ -13,6 +13,7 @@
 #include <fstream>
 #include <memory>
 
+#include "models/base/output_file.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/base/yaml_reader.hpp"
@@ -23,6 +24,7 @@ namespace {
 
 extern "C" void exit_interrupted(int) {
   answer_interrupted();
+  remove_unfinished_outputs();
   _exit(static_cast<int>(Exit::interrupted));
 }
 
@@ -92,32 +94,14 @@ void add_max_input(const Command& command) {
   command.option("--max-input", take, "read files of at most this size, for example 16MiB; default: 1MiB");
 }
 
-namespace {
-
-// Whether the path is a device or a pipe, which is written directly: no file may be renamed over it.
-bool is_special(const std::string& path) {
-  std::error_code unknown;
-  const auto status = std::filesystem::status(path, unknown);
-  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
-}
-
-}  // namespace
-
 void write_result(const std::string& text, const std::string& path) {
   if (path.empty()) {
     print_result(text);
     return;
   }
-  // The result is written beside the file and then renamed, so that a reader never sees half a result.
-  const std::string partial = is_special(path) ? path : path + ".partial";
-  std::ofstream file(partial, std::ios::binary);
-  file << text;
+  OutputFile file(path);
+  file.write(text);
   file.close();
-  std::error_code error;
-  if (file && partial != path) std::filesystem::rename(partial, path, error);
-  if (!file || error)
-    throw Refusal(Exit::usage, "unwritable-file", {.file = path}, "cannot be written",
-                  "does its folder exist, and may you write there?");
 }
 
 }  // namespace motley

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "models/base/output_file.hpp"
 #include "models/check/check.hpp"
 #include "models/trace/timeline.hpp"
 #include "tools/commands/command.hpp"
@@ -79,6 +80,7 @@ Exit run(const CompareArguments& options) {
   if (both_worlds && !is_scenario_path(options.a))
     throw Refusal(Exit::usage, "missing-option", {}, fmt::format("nothing to compare `{}` with", options.a),
                   "give a second trace or scenario; a scenario alone is compared in both worlds");
+  open_outputs({options.timeline, options.out});
   const auto in_both = [&](WorldKind kind) { return both_worlds ? std::optional(kind) : std::nullopt; };
   const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options, both_worlds);
   const ComparedSide b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options);

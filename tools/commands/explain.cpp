@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/output_file.hpp"
 #include "models/report/coverage.hpp"
 #include "sim/workers/child.hpp"
 #include "tools/commands/command.hpp"
@@ -76,6 +77,7 @@ std::string answer(const ExplainArguments& options) {
 }
 
 Exit run(const ExplainArguments& options) {
+  open_outputs({options.out});
   write_result(answer(options), options.out);
   return Exit::ok;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "models/base/output_file.hpp"
 #include "models/base/text_file.hpp"
 #include "models/plan/prepare.hpp"
 #include "tools/commands/command.hpp"
@@ -56,6 +57,7 @@ std::string text_of(const Export& exported) {
 }
 
 Exit run(const ExportArguments& options) {
+  if (!options.out.ends_with('/') && !std::filesystem::is_directory(options.out)) open_outputs({options.out});
   const Yaml root = options.source.read();
   const Scenario scenario = read_scenario(root, options.source.path());
   compile(scenario);  // refuses what cannot run anywhere

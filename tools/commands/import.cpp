@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/base/data_files.hpp"
+#include "models/base/output_file.hpp"
 #include "models/base/text_file.hpp"
 #include "models/cluster/cluster.hpp"
 #include "models/scenario/scenario.hpp"
@@ -55,6 +56,7 @@ ImportOptions read_options(const ImportArguments& arguments, const std::string& 
 
 Exit run(const ImportArguments& arguments) {
   const ImportSource source = *parse_word<ImportSource>(arguments.from);
+  open_outputs({arguments.out});
   std::string file;
   const std::string text = text_to_import(arguments, file);
   const Imported imported = import_text(source, text, file, read_options(arguments, file));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/base/data_files.hpp"
+#include "models/base/output_file.hpp"
 #include "models/base/text_file.hpp"
 #include "models/frameworks/runnable.hpp"
 #include "models/plan/ablation.hpp"
@@ -163,6 +164,7 @@ void run_by(ExportTarget target, PlanLimits& limits) {
 Exit run(const PlanArguments& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
+  open_outputs({options.out, options.report});
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const std::string path = options.source.path(), text = read_text_file(path);
   const Yaml changed = with_settings(parse_yaml(text, path), path, parse_settings(options.source.settings));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/output_file.hpp"
 #include "models/page/page.hpp"
 #include "models/report/coverage.hpp"
 #include "sim/workers/child.hpp"
@@ -72,6 +73,7 @@ ReportedSide simulate_side(const ReportArguments& options, const std::string& pa
 
 Exit run(const ReportArguments& options) {
   if (!options.json) require_plots(plot_library_version());
+  open_outputs({options.out});
   std::vector<ReportedSide> sides;
   sides.push_back(simulate_side(options, options.source.scenario));
   if (!options.other.empty()) sides.push_back(simulate_side(options, options.other));

@@ -19,6 +19,7 @@
 #include "hw/launch/rendezvous.hpp"
 #include "hw/world/launched_ranks.hpp"
 #include "models/base/json_text.hpp"
+#include "models/base/output_file.hpp"
 #include "models/explain/advice.hpp"
 #include "models/report/coverage.hpp"
 #include "models/report/report.hpp"
@@ -214,6 +215,7 @@ std::optional<Report> simulated(const SimulateArguments& options, const std::str
     serve_world(prepared, world);
     return std::nullopt;
   }
+  open_outputs({options.trace, options.record, options.record_contributions, options.out});
   world.announce = [&](const MemoryNeed& announced) {
     announce_memory(announced, prepared.scenario.job, allowed - real_bytes);
     need = announced;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "models/base/data_files.hpp"
+#include "models/base/output_file.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/plan/prepare.hpp"
@@ -300,6 +301,7 @@ Exit run(const SweepArguments& options) {
                   "motley sweep quickstart --set strategy.tensor_parallel=2,4,8");
   Sweep sweep = read_sweep(options);
   const SweepShard shard = shard_of(options.shard);
+  if (shard.count == 1) open_outputs({options.plot, options.out});  // shards may share them
   const auto processes = options.processes > 0 ? options.processes : static_cast<int>(pool::processors());
   sweep.memory = allowed_memory(options.memory) / processes;
   const std::string part =

@@ -19,6 +19,7 @@
 #include "hw/launch/rendezvous.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
+#include "models/base/output_file.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/check/inventory.hpp"
@@ -230,6 +231,7 @@ Exit run(const TrainArguments& options) {
   }
 
   const bool leads = !place || place->rank == kLeader;
+  if (leads) open_outputs({options.trace, options.record_contributions, options.out});
   Telling telling(options, prepared, steps_of(options, job), leads);
   TrainOptions chosen = train_options(options, job, telling);
   chosen.algorithms = algorithms_as_simulated(prepared);

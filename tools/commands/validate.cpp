@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/base/data_files.hpp"
+#include "models/base/output_file.hpp"
 #include "models/published/layout_choices.hpp"
 #include "models/published/published_run.hpp"
 #include "models/published/validation.hpp"
@@ -85,6 +86,7 @@ source does not print it; a column may be missing altogether, and others are pas
     "9\n";
 
 Exit run(const ValidateArguments& options) {
+  open_outputs({options.out});
   if (options.columns) {
     write_result(kColumns, options.out);
     return Exit::ok;
