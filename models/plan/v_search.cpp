@@ -151,7 +151,8 @@ std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pri
   const VSearch search(job, pricer, form);
   std::vector<Row> rows;
   for (const Row& row : segment_sets(job.cluster))
-    if (!has_unlike_cuts(row) && (!form.allows_row || form.allows_row(row))) rows.push_back(row);
+    if ((form.has_unlike_cuts || !has_unlike_cuts(row)) && (!form.allows_row || form.allows_row(row)))
+      rows.push_back(row);
   for (const ReplicaShape& shape : shapes_of(job, form))
     for (const Row& row : rows) {
       if (!has_time()) return best;
