@@ -58,7 +58,7 @@ bool is_next(const SetDegrees& to, const Strategy& strategy) {
   return halved == 1 && doubled == 1 && same == 2;
 }
 
-// Whether a move replicates unlike what is already cut, replicated or placed unlike. It keeps the number of stages, and
+// Whether a move replicates unlike what is already cut or replicated unlike. It keeps the number of stages, and
 // the ranks: other moves take idle chips.
 bool is_near(const SetStages& to, const Strategy& strategy) {
   const PipelineTemplate& pipeline = strategy.templates[0];
@@ -68,7 +68,7 @@ bool is_near(const SetStages& to, const Strategy& strategy) {
     const Stage &stage = pipeline.stages[i], &first = pipeline.stages.front();
     if (to.tensor_parallel[i] * to.replicas[i] != stage.tensor_parallel * pipeline.replicas_of(stage))
       return false;
-    is_unlike = is_unlike || stage.on != first.on || stage.tensor_parallel != first.tensor_parallel ||
+    is_unlike = is_unlike || stage.tensor_parallel != first.tensor_parallel ||
                 pipeline.replicas_of(stage) != pipeline.replicas_of(first);
   }
   return is_unlike;
