@@ -2,11 +2,22 @@
 // order.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "models/program/account.hpp"
 #include "models/program/edit.hpp"
 #include "models/scenario/job.hpp"
 
 namespace motley {
+
+// The stage that holds the virtual stage `neighbour`; none: it does not exist, or the stage of `virtual_stage` holds
+// it. `all`: the pipeline's virtual stages.
+std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour);
+
+// Whether a rank is sent parts of the chunk's input, or of the gradient of its output, and its tensor-parallel group
+// gathers the whole. `kind`: activation_gather or gradient_gather.
+bool gathers(const Job& job, const RankProgram& rank_program, ChunkId chunk, GroupKind kind);
 
 void place(const Job& job, Program& program);                        // place.cpp
 void build_kernels(const Job& job, Program& program);                // kernels.cpp

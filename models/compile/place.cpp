@@ -123,13 +123,6 @@ void add_expert_groups(Program& program) {
   }
 }
 
-bool gathers(const Job& job, const RankProgram& rank_program, GroupKind kind) {
-  const PipelineTemplate& pipeline = job.strategy.templates[at(rank_program.pipeline)];
-  const int boundary = kind == GroupKind::activation_gather ? rank_program.stage : rank_program.stage + 1;
-  return !rank_program.sequence_parallel && rank_program.tensor_parallel > 1 && boundary > 0 &&
-         at(boundary) < pipeline.stages.size() && resharding_before(pipeline, boundary) == Resharding::gather;
-}
-
 void add_tensor_gradient_groups(const Job& job, Program& program) {
   for (GroupId id : program.groups.ids()) {
     Group group = program.groups[id];
@@ -141,16 +134,20 @@ void add_tensor_gradient_groups(const Job& job, Program& program) {
   }
 }
 
-// Adds copies of the tensor groups, which gather boundary tensors on streams of their own.
+// Adds copies of the tensor groups, which gather boundary tensors on streams of their own: one for each chunk that is
+// sent parts.
 void add_boundary_groups(const Job& job, Program& program) {
   for (const GroupKind kind : {GroupKind::activation_gather, GroupKind::gradient_gather})
     for (GroupId id : program.groups.ids()) {
-      Group group = program.groups[id];
-      if (group.kind != GroupKind::tensor || !gathers(job, program.program_of(group.ranks[0]), kind))
-        continue;
-      group.kind = kind;
-      for (Rank rank : group.ranks) program.ranks[rank].groups.add(next_group(program));
-      program.groups.add(std::move(group));
+      if (program.groups[id].kind != GroupKind::tensor) continue;
+      const RankProgram& rank_program = program.program_of(program.groups[id].ranks[0]);
+      for (const ChunkId chunk : rank_program.chunks.ids()) {
+        if (!gathers(job, rank_program, chunk, kind)) continue;
+        Group group = program.groups[id];
+        group.kind = kind;
+        for (Rank rank : group.ranks) program.ranks[rank].groups.add(next_group(program));
+        program.groups.add(std::move(group));
+      }
     }
 }
 
@@ -164,15 +161,6 @@ void set_job(const Job& job, Program& program) {
   program.master_weights = job.train.master_weights;
   program.layers = job.transformer.layers;
   program.p2p_buffers = job.strategy.p2p_buffers;
-}
-
-// The stage that holds the virtual stage `neighbour`; none: it does not exist, or the stage of `virtual_stage` holds
-// it.
-std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
-  if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return std::nullopt;
-  const int stage = all[at(neighbour)].stage;
-  if (stage == all[at(virtual_stage)].stage) return std::nullopt;
-  return stage;
 }
 
 // The ranks of a pipeline, by stage, replica, context index and tensor index.
@@ -194,11 +182,14 @@ class PipelineRanks {
     const std::int64_t copy = replica * pipeline_.context_parallel + entry.context_index;
     return first_[at(neighbour)] + (copy * tensors.theirs + tensor);
   }
-  std::int64_t most_partners(int stage) const {
+  // The most partners of a rank at one boundary of the stage's chunks.
+  std::int64_t most_partners(const RankProgram& placed, const std::vector<VirtualStage>& all) const {
     std::int64_t most = 1;
-    for (int other : {stage - 1, stage + 1})
-      if (other >= 0 && other < static_cast<int>(pipeline_.stages.size()))
-        most = std::max(most, degrees(stage, other).partners() * replicas_between(stage, other).partners());
+    for (const Chunk& chunk : placed.chunks)
+      for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1})
+        if (const std::optional<int> other = stage_beside(all, chunk.virtual_stage, neighbour))
+          most = std::max(most, degrees(placed.stage, *other).partners() *
+                                    replicas_between(placed.stage, *other).partners());
     return most;
   }
 
@@ -227,7 +218,7 @@ IdTable<PeerSlot, std::optional<Rank>> peers_of(const RankProgram& placed,
                                                 const std::vector<VirtualStage>& all,
                                                 const PipelineRanks& ranks, const RankEntry& entry) {
   IdTable<PeerSlot, std::optional<Rank>> peers;
-  for (std::int64_t k = 0; k < ranks.most_partners(placed.stage); ++k)
+  for (std::int64_t k = 0; k < ranks.most_partners(placed, all); ++k)
     for (const Chunk& chunk : placed.chunks)
       for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1}) {
         const std::optional<int> stage = stage_beside(all, chunk.virtual_stage, neighbour);

@@ -93,10 +93,10 @@ class Boundaries {
   Boundaries(const Job& job, const Program& program, RankProgramId id)
       : job_(job), program_(program), id_(id), rank_program_(program.rank_programs[id]) {}
 
-  // The receives of one micro-batch, in their order on the boundary's stream.
-  std::vector<Instruction> receives(const Boundary& boundary, int micro_batch) const {
+  // The receives of any micro-batch, in their order on the boundary's stream.
+  std::vector<Instruction> receives(const Boundary& boundary) const {
     const Moves moves = moves_of(Op::recv, boundary);
-    auto list = messages<Recv>(moves, boundary.recv_slot, *boundary.received, micro_batch);
+    auto list = messages<Recv>(moves, boundary.recv_slot, *boundary.received);
     for (int row = 0; moves.gather_slot && row < moves.rows; ++row) {
       Collective gather;
       gather.kind = CollectiveKind::all_gather;
@@ -106,12 +106,11 @@ class Boundaries {
       gather.rows = moves.rows;
       gather.bytes = rank_program_.tensors[*boundary.received].bytes / moves.rows;
       list.emplace_back().body = std::move(gather);
-      list.back().micro_batch = micro_batch;
     }
     return list;
   }
-  std::vector<Instruction> sends(const Boundary& boundary, int micro_batch) const {
-    return messages<Send>(moves_of(Op::send, boundary), boundary.send_slot, *boundary.sent, micro_batch);
+  std::vector<Instruction> sends(const Boundary& boundary) const {
+    return messages<Send>(moves_of(Op::send, boundary), boundary.send_slot, *boundary.sent);
   }
 
  private:
@@ -120,26 +119,31 @@ class Boundaries {
     const bool to_next = is_next(op == Op::send ? boundary.send_slot : boundary.recv_slot);
     const auto all = virtual_stages(pipeline);
     const int neighbour = rank_program_.chunks[boundary.chunk].virtual_stage + (to_next ? 1 : -1);
-    const int other = all[at(neighbour)].stage;
-    // Stages with several chunks have equal degrees and direct transfers.
-    if (all.size() > pipeline.stages.size()) return {};
-    const auto side = [&](int index) {
-      const Stage& stage = pipeline.stages[at(index)];
+    const Stage &here = pipeline.stages[at(rank_program_.stage)],
+                &there = pipeline.stages[at(all[at(neighbour)].stage)];
+    if (job_.strategy.sequence_parallel)
+      return moves_of_rows(rank_program_.tensor_parallel, there.tensor_parallel);
+    const auto side = [&](const Stage& stage) {
       return Side{stage.tensor_parallel, pipeline.replicas_of(stage)};
     };
-    const Resharding resharding = resharding_before(pipeline, std::max(other, rank_program_.stage));
-    if (job_.strategy.sequence_parallel)
-      return moves_of_rows(rank_program_.tensor_parallel, side(other).tensor_parallel);
-    Moves moves = moves_between(op, side(rank_program_.stage), side(other), resharding);
-    if (op == Op::recv && resharding == Resharding::gather)
-      moves.gather_slot = group_slot(
-          program_, id_, boundary.forward ? GroupKind::activation_gather : GroupKind::gradient_gather);
+    Moves moves = moves_between(op, side(here), side(there),
+                                resharding_between(to_next ? here : there, to_next ? there : here));
+    if (op == Op::recv) moves.gather_slot = gather_slot(boundary);
     return moves;
   }
 
+  // The group over which the chunk gathers what it is sent in parts. Such chunks have one each, in their order.
+  std::optional<GroupSlot> gather_slot(const Boundary& boundary) const {
+    const GroupKind kind = boundary.forward ? GroupKind::activation_gather : GroupKind::gradient_gather;
+    if (!gathers(job_, rank_program_, boundary.chunk, kind)) return std::nullopt;
+    std::size_t before = 0;
+    for (const ChunkId chunk : rank_program_.chunks.ids())
+      before += chunk < boundary.chunk && gathers(job_, rank_program_, chunk, kind) ? 1 : 0;
+    return group_slots(program_, id_, kind).at(before);
+  }
+
   template <class Message>
-  std::vector<Instruction> messages(const Moves& moves, PeerSlot slot, TensorId tensor,
-                                    int micro_batch) const {
+  std::vector<Instruction> messages(const Moves& moves, PeerSlot slot, TensorId tensor) const {
     const auto slots = static_cast<int>(2 * rank_program_.chunks.size());  // slots for one partner at each
                                                                            // boundary
     std::vector<Instruction> list;
@@ -154,7 +158,6 @@ class Boundaries {
       message.rows = moves.rows;
       message.bytes = rank_program_.tensors[tensor].bytes / (moves.rows * moves.parts);
       list.emplace_back().body = message;
-      list.back().micro_batch = micro_batch;
     }
     return list;
   }
@@ -179,6 +182,11 @@ std::vector<int> computes_of(const RankProgram& rank_program, const Boundary& bo
   return indices;
 }
 
+std::vector<Instruction> of_micro_batch(std::vector<Instruction> list, std::int32_t micro_batch) {
+  for (Instruction& instruction : list) instruction.micro_batch = micro_batch;
+  return list;
+}
+
 void add_receives(const Job& job, const Boundaries& boundaries, RankProgram& rank_program,
                   const Boundary& boundary) {
   if (!boundary.received) return;
@@ -187,9 +195,10 @@ void add_receives(const Job& job, const Boundaries& boundaries, RankProgram& ran
   auto& received = rank_program.streams[stream].instructions;
   auto& computes = rank_program.streams[kComputeStream].instructions;
   const int ahead = job.strategy.p2p_buffers;
+  const std::vector<Instruction> receives = boundaries.receives(boundary);
   for (int j = 0; j < static_cast<int>(fed.size()); ++j) {
     Instruction& compute = computes[at(fed[at(j)])];
-    auto recvs = boundaries.receives(boundary, compute.micro_batch);
+    auto recvs = of_micro_batch(receives, compute.micro_batch);
     if (job.strategy.overlap_p2p) {
       if (j >= ahead) recvs[0].after.push_back({kComputeStream, fed[at(j - ahead)]});
     } else if (fed[at(j)] > 0) {
@@ -208,9 +217,10 @@ void add_sends(const Job& job, const Boundaries& boundaries, RankProgram& rank_p
   auto& sent = rank_program.streams[stream].instructions;
   const int outstanding = job.strategy.p2p_buffers;
   auto& computes = rank_program.streams[kComputeStream].instructions;
+  const std::vector<Instruction> all_sends = boundaries.sends(boundary);
   for (int j = 0; j < static_cast<int>(drained.size()); ++j) {
     const auto from = at(drained[at(j)]);
-    auto sends = boundaries.sends(boundary, computes[from].micro_batch);
+    auto sends = of_micro_batch(all_sends, computes[from].micro_batch);
     sends.front().after.push_back({kComputeStream, drained[at(j)]});
     sends.back().frees = {*boundary.sent};
     sent.insert(sent.end(), sends.begin(), sends.end());
@@ -224,6 +234,24 @@ void add_sends(const Job& job, const Boundaries& boundaries, RankProgram& rank_p
 }
 
 }  // namespace
+
+std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
+  if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return std::nullopt;
+  const int stage = all[at(neighbour)].stage;
+  if (stage == all[at(virtual_stage)].stage) return std::nullopt;
+  return stage;
+}
+
+bool gathers(const Job& job, const RankProgram& rank_program, ChunkId chunk, GroupKind kind) {
+  const PipelineTemplate& pipeline = job.strategy.templates[at(rank_program.pipeline)];
+  const int virtual_stage = rank_program.chunks[chunk].virtual_stage;
+  const bool forward = kind == GroupKind::activation_gather;
+  const std::optional<int> sender =
+      stage_beside(virtual_stages(pipeline), virtual_stage, virtual_stage + (forward ? -1 : 1));
+  if (!sender || rank_program.sequence_parallel || rank_program.tensor_parallel == 1) return false;
+  const Stage &here = pipeline.stages[at(rank_program.stage)], &there = pipeline.stages[at(*sender)];
+  return resharding_between(forward ? there : here, forward ? here : there) == Resharding::gather;
+}
 
 void add_transfers(const Job& job, Program& program) {
   for (RankProgramId id : program.rank_programs.ids()) {

@@ -34,9 +34,11 @@ void refuse_unlike_stages(const PipelineTemplate& pipeline, const Wording& wordi
       refuse("strategy.expert_tensor_parallel", stage.expert_cut(), first.expert_cut());
     if (pipeline.replicas_of(stage) != pipeline.replicas_of(first))
       refuse("strategy.replicas", pipeline.replicas_of(stage), pipeline.replicas_of(first));
-    if (stage.resharding == Resharding::gather)
-      wording.refuse("strategy.resharding", "gather", "sends whole tensors, or rows with sequence_parallel");
   }
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
+    if (has_stage_before(pipeline, static_cast<int>(i)) &&
+        pipeline.stages[i].resharding == Resharding::gather)
+      wording.refuse("strategy.resharding", "gather", "sends whole tensors, or rows with sequence_parallel");
   if (pipeline.replicas_of(first) != pipeline.replicas)
     wording.refuse("strategy.replicas", "", "has one number of replicas, by which batches are counted too");
 }

@@ -54,9 +54,8 @@ void recompute_alike(Strategy& strategy) {
     }
 }
 
-void use_resharding(Strategy& strategy, Resharding resharding) {
-  for (PipelineTemplate& pipeline : strategy.templates)
-    for (std::size_t i = 1; i < pipeline.stages.size(); ++i) pipeline.stages[i].resharding = resharding;
+void reshard_alike(Strategy& strategy, Resharding resharding) {
+  for (PipelineTemplate& pipeline : strategy.templates) use_resharding(pipeline, resharding);
 }
 
 void stop_overlap(Strategy& strategy) {
@@ -73,9 +72,9 @@ void use(Ablation ablation, Job& job) {
     case Ablation::uniform_recompute:
       return recompute_alike(job.strategy);
     case Ablation::naive_resharding:
-      return use_resharding(job.strategy, Resharding::direct);
+      return reshard_alike(job.strategy, Resharding::direct);
     case Ablation::gathered_resharding:
-      return use_resharding(job.strategy, Resharding::gather);
+      return reshard_alike(job.strategy, Resharding::gather);
     case Ablation::no_overlap:
       return stop_overlap(job.strategy);
     case Ablation::sockets:  // of the cluster: use_ethernet_alone()

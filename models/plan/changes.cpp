@@ -21,8 +21,8 @@ constexpr double kUneven = 0.01;
 constexpr std::array kTried = {MoveKind::recompute,      MoveKind::overlap,  MoveKind::sequence_parallel,
                                MoveKind::zero,           MoveKind::sharding, MoveKind::resharding,
                                MoveKind::micro_batch,    MoveKind::schedule, MoveKind::virtual_stages,
-                               MoveKind::expert_overlap, MoveKind::layers,   MoveKind::degrees,
-                               MoveKind::experts};
+                               MoveKind::expert_overlap, MoveKind::layers,   MoveKind::replicas,
+                               MoveKind::degrees,        MoveKind::experts};
 
 struct Stages {
   int waits_least = 0, waits_most = 0;
@@ -58,8 +58,28 @@ bool is_next(const SetDegrees& to, const Strategy& strategy) {
   return halved == 1 && doubled == 1 && same == 2;
 }
 
+// Whether a move replicates unlike what is already cut or replicated unlike. It keeps the number of stages, and
+// the ranks: other moves take idle chips.
+bool is_near(const SetStages& to, const Strategy& strategy) {
+  const PipelineTemplate& pipeline = strategy.templates[0];
+  if (to.layers.size() != pipeline.stages.size()) return false;
+  bool is_unlike = false;
+  for (std::size_t i = 0; i < to.layers.size(); ++i) {
+    const Stage &stage = pipeline.stages[i], &first = pipeline.stages.front();
+    if (to.tensor_parallel[i] * to.replicas[i] != stage.tensor_parallel * pipeline.replicas_of(stage))
+      return false;
+    is_unlike = is_unlike || stage.tensor_parallel != first.tensor_parallel ||
+                pipeline.replicas_of(stage) != pipeline.replicas_of(first);
+  }
+  return is_unlike;
+}
+
 bool is_near(const Move& move, const Job& job, const std::optional<Stages>& uneven) {
   const Edit& edit = move.edits.front();
+  if (move.kind == MoveKind::replicas) {
+    const auto* stages = std::get_if<SetStages>(&edit);  // none: the micro-batch grows, too
+    return stages != nullptr && is_near(*stages, job.strategy);
+  }
   if (const auto* recompute = std::get_if<SetRecompute>(&edit))
     return recompute->recompute != Recompute::alternate;
   if (const auto* zero = std::get_if<SetZero>(&edit)) return std::abs(zero->zero - job.strategy.zero) == 1;

@@ -43,7 +43,8 @@ double longest_rounds_s(const PlannedPipeline& pipeline, const std::vector<PassS
 }
 
 // Seconds in which a pipeline takes in one more micro-batch, with its transfers. Where backward is split, only what
-// other stages wait for counts.
+// other stages wait for counts. Assumes: what goes back from the last stage to the first, for its next chunk, holds
+// nothing up.
 double with_transfers_s(const PipelineEstimator& estimator, const PlannedPipeline& pipeline,
                         const std::vector<PassSeconds>& passes) {
   std::vector<double> transfer_s = estimator.transfer_seconds(pipeline), stage_s, in_flight;

@@ -47,6 +47,22 @@ std::vector<Stage> shifted(std::vector<Stage> stages, const ShiftLayers& shift) 
   return stages;
 }
 
+// Spreads layers anew over the chunks of a schedule. A first stage that gets a stage before one of its chunks, or loses
+// it, reshards as the last one does, or not at all.
+void respread(Job& job, Schedule schedule, int chunks) {
+  std::vector<bool> was_after;
+  for (const PipelineTemplate& pipeline : job.strategy.templates)
+    was_after.push_back(has_stage_before(pipeline, 0));
+  use_schedule(job.transformer, job.strategy, schedule, chunks);
+  for (std::size_t i = 0; i < was_after.size(); ++i) {
+    PipelineTemplate& pipeline = job.strategy.templates[i];
+    const bool is_after = has_stage_before(pipeline, 0);
+    if (is_after == was_after[i]) continue;
+    pipeline.stages.front().resharding =
+        is_after ? pipeline.stages.back().resharding : std::optional<Resharding>{};
+  }
+}
+
 struct Applied {
   Job& job;
 
@@ -92,9 +108,7 @@ struct Applied {
   }
 
   void operator()(const SetResharding& edit) const {
-    for (PipelineTemplate& pipeline : job.strategy.templates)
-      for (std::size_t i = 1; i < pipeline.stages.size(); ++i)
-        pipeline.stages[i].resharding = edit.resharding;
+    for (PipelineTemplate& pipeline : job.strategy.templates) use_resharding(pipeline, edit.resharding);
   }
 
   void operator()(const SetMicroBatch& edit) const {
@@ -107,19 +121,32 @@ struct Applied {
 
   void operator()(const SetSchedule& edit) const {
     const int chunks = standard_chunks(edit.schedule);
-    if (chunks > 1 || chunk_count(job.strategy) > 1)
-      return use_schedule(job.transformer, job.strategy, edit.schedule, chunks);
+    if (chunks > 1 || chunk_count(job.strategy) > 1) return respread(job, edit.schedule, chunks);
     job.strategy.schedule = edit.schedule;
     job.strategy.timetable = {};
   }
 
-  void operator()(const SetVirtualStages& edit) const {
-    use_schedule(job.transformer, job.strategy, job.strategy.schedule, edit.chunks);
-  }
+  void operator()(const SetVirtualStages& edit) const { respread(job, job.strategy.schedule, edit.chunks); }
 
   void operator()(const ShiftLayers& edit) const {
     std::vector<Stage>& stages = job.strategy.templates.at(0).stages;
     stages = shifted(std::move(stages), edit);
+  }
+
+  void operator()(const SetStages& edit) const {
+    PipelineTemplate& pipeline = job.strategy.templates.at(0);
+    const std::vector<Stage> before = std::exchange(pipeline.stages, {});
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < edit.layers.size(); ++i) {
+      const auto held = std::find_if(before.begin(), before.end(),
+                                     [first](const Stage& stage) { return first < stage.last_layer; });
+      Stage& stage = pipeline.stages.emplace_back(held == before.end() ? before.back() : *held);
+      stage.first_layer = first;
+      stage.last_layer = first += edit.layers[i];
+      stage.tensor_parallel = edit.tensor_parallel.at(i);
+      stage.replicas = edit.replicas.at(i);
+    }
+    if (pipeline.has_unlike_replicas()) job.strategy.sequence_parallel = false;
   }
 
   void operator()(const SetDegrees& edit) const {
@@ -140,8 +167,9 @@ struct Applied {
       stage.more = laid_out.more;
       stage.tensor_parallel = edit.tp;
     }
-    if (chunks > 1 && !keeps_layers)
-      use_schedule(job.transformer, job.strategy, job.strategy.schedule, chunks);
+    if (chunks > 1 && !keeps_layers) respread(job, job.strategy.schedule, chunks);
+    if (has_stage_before(before, 0) && !has_stage_before(pipeline, 0))
+      pipeline.stages.front().resharding.reset();
   }
 
   void operator()(const SetExperts& edit) const {
@@ -215,6 +243,35 @@ struct Typed {
     return fmt::format("layers: [{}]", fmt::join(counts, ", "));
   }
 
+  std::string operator()(const SetStages& edit) const {
+    const PipelineTemplate& pipeline = before.strategy.templates.at(0);
+    SetStages now;
+    for (const Stage& stage : pipeline.stages) {
+      now.layers.push_back(stage.last_layer - stage.first_layer);
+      now.tensor_parallel.push_back(stage.tensor_parallel);
+    }
+    std::vector<std::string> keys;
+    if (edit.layers.size() != now.layers.size())
+      keys.push_back(fmt::format("pipeline_parallel: {}", edit.layers.size()));
+    if (edit.layers != now.layers) keys.push_back(fmt::format("layers: [{}]", fmt::join(edit.layers, ", ")));
+    std::vector<std::int64_t> cuts = now.tensor_parallel;
+    if (std::count(cuts.begin(), cuts.end(), cuts.front()) == std::ssize(cuts))
+      cuts.assign(edit.layers.size(), cuts.front());  // one degree stands for any number of stages
+    if (edit.tensor_parallel != cuts)
+      keys.push_back(fmt::format("tensor_parallel: [{}]", fmt::join(edit.tensor_parallel, ", ")));
+    keys.push_back(fmt::format("replicas: [{}]", fmt::join(edit.replicas, ", ")));
+    Job after = before;
+    apply(edit, after);
+    std::vector<std::string> groups;
+    for (const Stage& stage : after.strategy.templates[0].stages)
+      if (stage.on.size() == 1) groups.push_back(stage.on[0]);
+    if (edit.layers.size() != now.layers.size() && groups.size() == edit.layers.size())
+      keys.push_back(fmt::format("on: [{}]", fmt::join(groups, ", ")));
+    if (after.strategy.sequence_parallel != before.strategy.sequence_parallel)
+      keys.push_back("sequence_parallel: false");
+    return fmt::format("{}", fmt::join(keys, ", "));
+  }
+
   std::string operator()(const SetDegrees& edit) const {
     std::vector<std::string> keys;
     const Strategy& strategy = before.strategy;
@@ -277,6 +334,7 @@ bool is_laid_out_by_degrees(const Strategy& strategy) {
   const Stage& first = pipeline.stages.front();
   if (!first.on.empty() || first.replicas > 0) return false;
   const Stage& last = pipeline.stages.back();
+  if (has_stage_before(pipeline, 0) && first.resharding != last.resharding) return false;
   for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
     Stage like_first = pipeline.stages[i];
     if (like_first.resharding != last.resharding || like_first.more.size() != first.more.size()) return false;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "models/scenario/job.hpp"
 
@@ -72,6 +73,13 @@ struct ShiftLayers {
   std::int64_t layers = 1;
   bool operator==(const ShiftLayers&) const = default;
 };
+// The stages of the only template, each of one chunk: how many layers each holds, how it is cut and how often it is
+// replicated. A stage has the other options of the one that held its first layer. Stages that are replicated unlike
+// have no sequence parallelism.
+struct SetStages {
+  std::vector<std::int64_t> layers, tensor_parallel, replicas;
+  bool operator==(const SetStages&) const = default;
+};
 // Only for jobs with is_laid_out_by_degrees(). Layers are spread anew if pipeline_parallel changes.
 struct SetDegrees {
   std::int64_t tp = 1, pp = 1, dp = 1, cp = 1;
@@ -90,7 +98,7 @@ struct SetOffload {
 using Edit =
     std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, TurnOnSequenceParallel, SetZero,
                  SetShardOver, SetReduceGradients, SetReshardAfterForward, SetResharding, SetMicroBatch,
-                 SetSchedule, SetVirtualStages, ShiftLayers, SetDegrees, SetExperts, SetOffload>;
+                 SetSchedule, SetVirtualStages, ShiftLayers, SetStages, SetDegrees, SetExperts, SetOffload>;
 
 // Applies an edit. Throws the Refusal of a layout that is impossible; validate() checks whether the edited strategy
 // is legal.

@@ -12,6 +12,7 @@
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
+#include "models/plan/replica_edits.hpp"
 
 namespace motley {
 namespace {
@@ -31,7 +32,10 @@ bool has_pipelines(const Strategy& strategy) {
 }
 
 bool has_copies(const Strategy& strategy) {
-  return strategy.templates.size() > 1 || strategy.templates[0].copies() > 1;
+  const PipelineTemplate& first = strategy.templates[0];
+  return strategy.templates.size() > 1 ||
+         std::any_of(first.stages.begin(), first.stages.end(),
+                     [&first](const Stage& stage) { return first.copies_of(stage) > 1; });
 }
 
 bool has_one_chunk_a_stage(const Strategy& strategy) {
@@ -133,8 +137,9 @@ Edits resharding_edits(const Job& job) {
   if (!has_pipelines(job.strategy) || !any_stage(job.strategy, is_cut)) return {};
   bool gathers = false;
   for (const PipelineTemplate& pipeline : job.strategy.templates)
-    for (std::size_t i = 1; i < pipeline.stages.size(); ++i)
-      gathers = gathers || pipeline.stages[i].resharding == Resharding::gather;
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
+      gathers = gathers || (has_stage_before(pipeline, static_cast<int>(i)) &&
+                            pipeline.stages[i].resharding == Resharding::gather);
   return {SetResharding{gathers ? Resharding::direct : Resharding::gather}};
 }
 
@@ -299,6 +304,13 @@ std::vector<Move> expert_overlap_moves(const Job& job) {
   return list;
 }
 
+std::vector<Move> replica_moves(const Job& job) {
+  std::vector<Move> list;
+  for (std::vector<Edit>& edits : replica_edits(job))
+    list.push_back(move_of(job, MoveKind::replicas, std::move(edits)));
+  return list;
+}
+
 // Edits that save memory with the same degrees: a higher `zero`, sequence parallelism or offload; each of them also
 // with full recomputation; and full recomputation alone.
 std::vector<Edits> memory_savers(const Job& job) {
@@ -361,6 +373,8 @@ std::vector<Move> moves(const Job& job, MoveKind kind) {
       return expert_overlap_moves(job);
     case MoveKind::layers:
       return single_moves(job, kind, layers_edits);
+    case MoveKind::replicas:
+      return replica_moves(job);
     case MoveKind::degrees:
       return single_moves(job, kind, degrees_edits);
     case MoveKind::experts:

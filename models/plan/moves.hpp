@@ -25,6 +25,7 @@ enum class MoveKind : std::uint8_t {
   virtual_stages,
   expert_overlap,  // overlap of experts, and a schedule that allows it if needed
   layers,
+  replicas,  // of some stages alone
   degrees,
   experts,  // over how many ranks experts are divided
   offload,

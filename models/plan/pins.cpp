@@ -99,6 +99,7 @@ bool is_pinned(const PlanPins& pins) { return !(pins == PlanPins{}); }
 
 PipelineForm pinned(PipelineForm form, const PlanPins& pins, const Job& job) {
   form.replicas = pins.data_parallel;
+  form.has_unlike_replicas = form.has_unlike_replicas && pins.data_parallel == 0;
   form.micro_batch = pins.micro_batch;
   form.stages = pins.pipeline_parallel;
   form.most_stages = pins.pipeline_parallel > 0 ? pins.pipeline_parallel : pins.most_stages;

@@ -105,8 +105,12 @@ class PipelineFinder {
     const auto m = static_cast<double>(shape_.micro_batches);
     shape_.schedule = schedule;
     shape_.chunks = chunks;
-    for (const RowSegment& segment : segments)
+    std::int64_t stages = 0;
+    for (const RowSegment& segment : segments) {
       if (place_of(segment).stages == 0) return;
+      stages += place_of(segment).stages;
+    }
+    if (has_unlike_cuts(segments) && form_.most_stages == 0 && !allows(stages, chunks)) return;
     const RowTime time = time_of(segments);
     const double most_s = time.longest_stage_s(schedule, chunks, m, best_.cut_s(schedule));
     if (!(most_s > 0)) {
@@ -128,6 +132,11 @@ class PipelineFinder {
   }
 
  private:
+  // Whether the schedule takes so many chunks on so many stages.
+  bool allows(std::int64_t stages, int chunks) const {
+    return chunks == 1 || (shape_.micro_batches % stages == 0 && stages * chunks <= job_.transformer.layers);
+  }
+
   // Without stages: none can stand there.
   Place& place_of(const RowSegment& segment) {
     const auto [entry, is_new] = known_.try_emplace({segment.group, segment.tensor_parallel});
@@ -177,8 +186,7 @@ class PipelineFinder {
     stages_ = std::accumulate(shares_.begin(), shares_.end(), std::int64_t{0});
     const int chunks = shape_.chunks;
     if (shape_.schedule != Schedule::one_f_one_b && stages_ < 2) return;
-    if (chunks > 1 && (shape_.micro_batches % stages_ != 0 || stages_ * chunks > job_.transformer.layers))
-      return;
+    if (!allows(stages_, chunks)) return;
     if (!fill(most_s)) {
       ++result_.pruned;
       return;
@@ -284,8 +292,8 @@ class PipelineFinder {
   PipelineSearch result_;
 };
 
-// Pipelines of one chunk in each stage, and pipelines of several, which must be cut alike: no strategy reshards
-// activations between stages of several chunks.
+// Pipelines of one chunk in each stage, and pipelines of several: those that are cut alike by their cut, the others
+// together.
 std::vector<ShapeFamily> families_of(const Job& job, const PipelineForm& form) {
   std::vector<ShapeFamily> families;
   const auto add = [&](const ReplicaShape& shape, std::int64_t cut, Schedule schedule, int most_chunks) {
@@ -305,6 +313,7 @@ std::vector<ShapeFamily> families_of(const Job& job, const PipelineForm& form) {
     }
     for (const std::int64_t cut : cuts)
       if (form.most_chunks > 1) add(shape, cut, Schedule::interleaved, form.most_chunks);
+    if (form.most_chunks > 1 && form.has_unlike_cuts) add(shape, 0, Schedule::interleaved, form.most_chunks);
   }
   return families;
 }
@@ -425,11 +434,17 @@ class FamilySearch {
     }
   }
 
+  // Whether pipelines of the family stand on such segments. Those of several chunks that are cut alike have families
+  // of their own.
+  static bool holds(const ShapeFamily& family, const Row& segments) {
+    if (family.cut == 0) return family.schedule != Schedule::interleaved || has_unlike_cuts(segments);
+    return !has_unlike_cuts(segments) && segments.front().tensor_parallel == family.cut;
+  }
+
   void lay_out(const ShapeFamily& family) {
     finder_.use(family.shape);
     for (const Row& segments : sets_) {
-      if (family.cut > 0 && (has_unlike_cuts(segments) || segments.front().tensor_parallel != family.cut))
-        continue;
+      if (!holds(family, segments)) continue;
       if (family.schedule != Schedule::interleaved) finder_.try_segments(segments, family.schedule, 1);
       for (int chunks = 2; chunks <= family.most_chunks; ++chunks)
         finder_.try_segments(segments, family.schedule, chunks);

@@ -60,7 +60,7 @@ struct PipelineForm {
   int most_chunks = 12;         // in a stage
   bool splits_backward = true;  // zb_h1, too
   bool has_unlike_cuts = true;  // groups may have different tensor parallelism
-  bool has_unlike_templates = true;
+  bool has_unlike_templates = true, has_unlike_replicas = true;  // of a pipeline's stages
   bool cuts_sequences = true, divides_experts = true;
   std::int64_t replicas = 0, micro_batch = 0;  // 0: any
   std::int64_t stages = 0, most_stages = 0;    // of a pipeline; 0: any

@@ -62,17 +62,28 @@ std::string recomputed_of(const Stage& stage, const Strategy& strategy) {
   return fmt::format("{}, first {}{}", text, *stage.recompute_layers, stage.more.empty() ? "" : " each");
 }
 
+// Replicas have a column if they are not the same in all stages.
 std::string stages_table(const Strategy& strategy) {
-  Table table("lrllrrrl", {"template", "stage", "on", "layers", "tp", "cp", "ep", "recompute"});
+  const bool is_unlike = std::any_of(strategy.templates.begin(), strategy.templates.end(),
+                                     [](const PipelineTemplate& each) { return each.has_unlike_replicas(); });
+  std::vector<std::string> names = {"template", "stage", "on", "layers", "tp", "cp", "ep", "recompute"};
+  if (is_unlike) names.push_back("replicas");
+  Table table(is_unlike ? "lrllrrrlr" : "lrllrrrl", names);
   for (std::size_t i = 0; i < strategy.templates.size(); ++i) {
     const PipelineTemplate& pipeline = strategy.templates[i];
     for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
       const Stage& stage = pipeline.stages[s];
-      table.add({std::to_string(i), std::to_string(s),
-                 stage.on.empty() ? "any chips" : fmt::format("{}", fmt::join(stage.on, ", ")),
-                 layers_of(stage), std::to_string(stage.tensor_parallel),
-                 std::to_string(pipeline.context_parallel), std::to_string(stage.expert_parallel),
-                 recomputed_of(stage, strategy)});
+      std::vector<std::string> row = {
+          std::to_string(i),
+          std::to_string(s),
+          stage.on.empty() ? "any chips" : fmt::format("{}", fmt::join(stage.on, ", ")),
+          layers_of(stage),
+          std::to_string(stage.tensor_parallel),
+          std::to_string(pipeline.context_parallel),
+          std::to_string(stage.expert_parallel),
+          recomputed_of(stage, strategy)};
+      if (is_unlike) row.push_back(std::to_string(pipeline.replicas_of(stage)));
+      table.add(row);
     }
   }
   return table.print();

@@ -26,6 +26,7 @@
 #include "models/plan/pins.hpp"
 #include "models/plan/pipeline_search.hpp"
 #include "models/plan/policy.hpp"
+#include "models/plan/replica_search.hpp"
 #include "models/plan/sharded_search.hpp"
 #include "models/plan/target_refusal.hpp"
 #include "models/plan/template_search.hpp"
@@ -36,7 +37,7 @@ namespace motley {
 namespace {
 
 constexpr std::size_t kEarly = 8;  // proposed jobs before some of another kind
-constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16, kInV = 12;
+constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16, kInV = 12, kReplicated = 8;
 // A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
 constexpr double kHopeless = 1.5;
@@ -52,7 +53,7 @@ constexpr std::array kImproving = {
     MoveKind::degrees,           MoveKind::experts,          MoveKind::micro_batch, MoveKind::schedule,
     MoveKind::virtual_stages,    MoveKind::expert_overlap,   MoveKind::zero,        MoveKind::sharding,
     MoveKind::recompute,         MoveKind::recompute_layers, MoveKind::overlap,     MoveKind::resharding,
-    MoveKind::sequence_parallel, MoveKind::offload,          MoveKind::layers};
+    MoveKind::sequence_parallel, MoveKind::offload,          MoveKind::layers,      MoveKind::replicas};
 static_assert(kImproving.size() == kMoveKinds - 1);
 
 struct Candidate {
@@ -243,6 +244,36 @@ std::vector<VariantResult> variant_results(const std::vector<std::string>& varia
   return results;
 }
 
+// What closed forms propose, in the order in which it is judged.
+struct Proposed {
+  std::vector<Job> jobs;
+  std::vector<Job> replicated;  // their stages are replicated unlike: judged after all else
+};
+
+// `plan`: counts what is looked at, and has the best strategy that was simulated.
+Proposed search(const Job& job, StagePricer& pricer, const PlanLimits& limits, Plan& plan) {
+  const PipelineForm form = pinned(limits.form, limits.pins, job);
+  const std::function<bool()>& has_time = limits.has_search_time ? limits.has_search_time : limits.has_time;
+  const PipelineSearch search = search_pipelines(job, pricer, kProposed, has_time, form);
+  plan.explored += search.explored;
+  plan.pruned += search.pruned;
+  if (!search.best.empty() && std::isfinite(search.bound_s)) plan.form_bound_s = search.bound_s;
+  Proposed proposed;
+  std::vector<Job>& jobs = proposed.jobs;
+  if (!limits.goal.is_shortest_step())
+    for (const PlannedPipeline& pipeline : search_parts(job, pricer, limits.goal, kProposed, has_time, form))
+      jobs.push_back(with_pipeline(job, pipeline));
+  const double most_s = most_estimate_s(search.best, limits.goal, plan.simulated_s);
+  add_pipelines(job, pricer, search.best, form, most_s, limits, has_time, jobs);
+  add_some_early(sharded_proposals(job, pricer, kSharded, most_s), jobs);
+  add_some_early(offloading_proposals(job, form, search.best, has_time), jobs);
+  add_some_early(unlike_proposals(job, pricer, form, search.best, most_s, has_time), jobs);
+  if (form.has_unlike_replicas)
+    for (Job& each : replica_proposals(job, pricer, search.best, kReplicated, has_time))
+      proposed.replicated.push_back(as_written(std::move(each), job.train));
+  return proposed;
+}
+
 class Planner {
  public:
   Planner(const Job& job, const Judge& judge, const PlanLimits& limits)
@@ -263,7 +294,8 @@ class Planner {
       plan_.end = PlanEnd::no_move_helps;
       judge_proposals();
       if (!stands()) judge_all(sparing_jobs(job_, limits_.pins));
-      for (Candidate& start : starts(std::move(judged_), goal_)) improve(std::move(start));
+      for (Candidate& start : starts(std::move(judged_), goal_)) improve(std::move(start), false);
+      replicate_unlike();
     } else {
       plan_.end = PlanEnd::all_judged;
       judge_policy(limits_.policy);
@@ -360,34 +392,23 @@ class Planner {
     return steps;
   }
 
-  // What closed forms propose, in the order in which it is judged.
-  std::vector<Job> search() {
-    const PipelineForm form = pinned(limits_.form, limits_.pins, job_);
-    const std::function<bool()>& has_time =
-        limits_.has_search_time ? limits_.has_search_time : limits_.has_time;
-    const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, has_time, form);
-    plan_.explored += search.explored;
-    plan_.pruned += search.pruned;
-    if (!search.best.empty() && std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
-    std::vector<Job> jobs;
-    if (!goal_.is_shortest_step())
-      for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
-        jobs.push_back(with_pipeline(job_, pipeline));
-    const double most_s = most_estimate_s(search.best, goal_, plan_.simulated_s);
-    add_pipelines(job_, pricer_, search.best, form, most_s, limits_, has_time, jobs);
-    add_some_early(sharded_proposals(job_, pricer_, kSharded, most_s), jobs);
-    add_some_early(offloading_proposals(job_, form, search.best, has_time), jobs);
-    add_some_early(unlike_proposals(job_, pricer_, form, search.best, most_s, has_time), jobs);
-    return jobs;
-  }
-
   void judge_proposals() {
-    if (!proposed_) proposed_ = search();
-    judge_all(*proposed_);
+    if (!proposed_) proposed_ = search(job_, pricer_, limits_, plan_);
+    judge_all(proposed_->jobs);
   }
 
-  // Judges all moves from a job, and goes on from the best, until none is better.
-  void improve(Candidate now) {
+  // Comes after all else, so that no plan is slower for it.
+  void replicate_unlike() {
+    if (!pinned(limits_.form, limits_.pins, job_).has_unlike_replicas) return;
+    judged_.clear();
+    improved_s_ = plan_.simulated_s;
+    if (proposed_) judge_all(proposed_->replicated);
+    if (stands()) improve({plan_.job, plan_.verdict}, true);
+  }
+
+  // Judges all moves from a job, and goes on from the best, until none is better. `replicates`: also those that
+  // replicate some stages more often than others.
+  void improve(Candidate now, bool replicates) {
     improved_s_ = now.verdict.step_s;
     if (now.job.cluster.transport != job_.cluster.transport) {
       Job own_transport = now.job;
@@ -401,10 +422,12 @@ class Planner {
       is_improved = false;
       for (const MoveKind kind : kImproving) {
         if (!goes_on()) return;
+        if (kind == MoveKind::replicas && !replicates) continue;
         std::vector<Job> jobs;
         for (const Move& move : moves(now.job, kind))
           if (std::optional<Job> moved = apply(move, now.job))
             jobs.push_back(as_written(std::move(*moved), job_.train));
+        if (kind == MoveKind::replicas) keep_near(jobs, now.job, pricer_);
         judged_.clear();
         judge_all(jobs);
         for (Candidate& each : judged_)
@@ -486,7 +509,7 @@ class Planner {
   const Goal& goal_;
   StagePricer pricer_;
   std::size_t until_ = limits_.evaluations;  // jobs that are judged until the next part of the search
-  std::optional<std::vector<Job>> proposed_;
+  std::optional<Proposed> proposed_;
   std::map<std::string, double> known_;  // steps of the jobs that were judged; 0: a job does not stand
   std::vector<Candidate> judged_;        // those of the last proposals, or moves, that stand
   double improved_s_ = 0;                // step of what moves go on from; 0: there are no moves yet

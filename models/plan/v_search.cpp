@@ -149,15 +149,22 @@ std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pri
   std::vector<PlannedPipeline> best, candidates;
   if (form.most_chunks < kChunks || !form.splits_backward) return best;
   const VSearch search(job, pricer, form);
-  std::vector<Row> rows;
-  for (const Row& row : segment_sets(job.cluster))
-    if (!has_unlike_cuts(row) && (!form.allows_row || form.allows_row(row))) rows.push_back(row);
-  for (const ReplicaShape& shape : shapes_of(job, form))
-    for (const Row& row : rows) {
-      if (!has_time()) return best;
-      std::optional<PlannedPipeline> pipeline = search.laid_out(shape, row);
-      if (pipeline && pipeline->estimate_s < most_s) candidates.push_back(std::move(*pipeline));
-    }
+  // Of pipelines that are cut unlike, those whose longest stage is shorter than any that is cut alike are looked at.
+  double longest_s = most_s;
+  for (const bool is_unlike : {false, true}) {
+    if (is_unlike && !form.has_unlike_cuts) break;
+    std::vector<Row> rows;
+    for (const Row& row : segment_sets(job.cluster))
+      if (has_unlike_cuts(row) == is_unlike && (!form.allows_row || form.allows_row(row)))
+        rows.push_back(row);
+    for (const ReplicaShape& shape : shapes_of(job, form))
+      for (const Row& row : rows) {
+        if (!has_time()) return best;
+        std::optional<PlannedPipeline> pipeline = search.laid_out(shape, row);
+        if (pipeline && pipeline->estimate_s < longest_s) candidates.push_back(std::move(*pipeline));
+      }
+    for (const PlannedPipeline& each : candidates) longest_s = std::min(longest_s, each.estimate_s);
+  }
   std::stable_sort(candidates.begin(), candidates.end(), is_shorter);
   for (PlannedPipeline& pipeline : candidates) {
     const double enough_s = best.size() < most ? most_s : best.back().estimate_s;

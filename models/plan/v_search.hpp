@@ -11,8 +11,8 @@
 
 namespace motley {
 
-// The `most` of them with the lowest estimates, the best first; none is estimated to take `most_s` or more. All stages
-// of a pipeline are cut alike; those of faster chips hold more layers.
+// The `most` of them with the lowest estimates, the best first; none is estimated to take `most_s` or more. The stages
+// of faster chips hold more layers.
 // Assumes: split backwards keep beyond micro-batches in flight what they keep under zb-h1.
 std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
                                                 std::size_t most, double most_s,

@@ -27,15 +27,21 @@ BlockId block_of(const RankProgram& rank_program, Pass pass, ChunkId chunk) {
   return {};
 }
 
-std::optional<GroupSlot> group_slot(const Program& program, RankProgramId rank_program, GroupKind kind) {
+std::vector<GroupSlot> group_slots(const Program& program, RankProgramId rank_program, GroupKind kind) {
+  std::vector<GroupSlot> slots;
   for (const RankEntry& entry : program.ranks) {
     if (entry.rank_program != rank_program) continue;
-    for (std::size_t slot = entry.groups.size(); slot-- > 0;)
-      if (const auto& group = entry.groups[GroupSlot(slot)]; group && program.groups[*group].kind == kind)
-        return GroupSlot(slot);
-    return std::nullopt;
+    for (const GroupSlot slot : entry.groups.ids())
+      if (const auto& group = entry.groups[slot]; group && program.groups[*group].kind == kind)
+        slots.push_back(slot);
+    break;
   }
-  return std::nullopt;
+  return slots;
+}
+
+std::optional<GroupSlot> group_slot(const Program& program, RankProgramId rank_program, GroupKind kind) {
+  const std::vector<GroupSlot> slots = group_slots(program, rank_program, kind);
+  return slots.empty() ? std::nullopt : std::optional(slots.back());
 }
 
 std::vector<TensorId> gradients_in_parts(const RankProgram& rank_program, const std::vector<Parameter>& all,

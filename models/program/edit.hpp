@@ -19,7 +19,9 @@ BlockId block_of(const RankProgram& rank_program, Pass pass, ChunkId chunk);
 
 std::string block_name(const RankProgram& rank_program, Pass pass, ChunkId chunk);
 
-// The last slot of a group of that kind in the ranks of the program. None: they have no such group.
+// The slots of groups of that kind in the ranks of the program, in order; group_slot(): the last of them. None: they
+// have no such group.
+std::vector<GroupSlot> group_slots(const Program& program, RankProgramId rank_program, GroupKind kind);
 std::optional<GroupSlot> group_slot(const Program& program, RankProgramId rank_program, GroupKind kind);
 
 // Those of `gradients` that must be summed over the tensor-parallel group, because each rank has only a part of the

@@ -66,7 +66,7 @@ void set_printed_stages(const PrintedRow& row, Job& job) {
 }
 
 // Each rank of a tensor group sends its part of a boundary tensor, and the receivers gather the whole.
-// Assumes: chunks of interleaved schedules send whole tensors, as Motley's do.
+// Assumes: chunks of interleaved schedules send whole tensors.
 void gather_at_boundaries(Strategy& strategy) {
   for (PipelineTemplate& pipeline : strategy.templates)
     for (std::size_t i = 1; i < pipeline.stages.size(); ++i)

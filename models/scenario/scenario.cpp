@@ -133,6 +133,19 @@ std::int64_t stated_degree(const Yaml& strategy, std::string_view name) {
   return 1;
 }
 
+// Ranks of each replica of the short form.
+std::int64_t ranks_of_replica(const Yaml& strategy) {
+  const std::int64_t context = stated_degree(strategy, "context_parallel");
+  for (const std::string_view key : {std::string_view("tensor_parallel"), other_name("tensor_parallel")})
+    if (const YamlEntry* const entry = strategy->find(key);
+        entry && entry->value->kind == YamlNode::Kind::sequence) {
+      std::int64_t sum = 0;  // a degree for each stage
+      for (const Yaml& item : to_sequence(entry->value)) sum += to_integer(item, kDegree);
+      return std::max<std::int64_t>(sum, 1) * context;
+    }
+  return stated_degree(strategy, "tensor_parallel") * stated_degree(strategy, "pipeline_parallel") * context;
+}
+
 // The strategy with `data_parallel: auto` as a number: as many replicas as the other degrees leave chips for, and as
 // share the batch evenly.
 Yaml with_replicas(const Yaml& strategy, const Job& job) {
@@ -142,10 +155,7 @@ Yaml with_replicas(const Yaml& strategy, const Job& job) {
     const bool is_degree = entry.key == "data_parallel" || entry.key == "dp";
     if (!is_degree || !entry.value->is_scalar() || entry.value->text != "auto") continue;
     to_choice(entry.value, {"auto"});
-    std::int64_t others = 1;
-    for (const char* const name : {"tensor_parallel", "pipeline_parallel", "context_parallel"})
-      others *= stated_degree(strategy, name);
-    std::int64_t replicas = std::max<std::int64_t>(1, job.cluster.chip_count() / others);
+    std::int64_t replicas = std::max<std::int64_t>(1, job.cluster.chip_count() / ranks_of_replica(strategy));
     while (replicas > 1 && job.train.global_batch % (replicas * job.train.micro_batch) != 0) --replicas;
     auto number = std::make_shared<YamlNode>(*entry.value);
     number->text = std::to_string(replicas);

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 
+#include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 #include "models/strategy/partition.hpp"
 #include "models/strategy/strategy_complaint.hpp"
@@ -82,28 +83,27 @@ Complaint find_in_data_parallel(const Train& train, std::int64_t dp) {
                            "legal: " + divisors(micro_batches, micro_batches, micro_batches)};
 }
 
-// Checks boundaries between stages whose activations are gathered, or whose tensor-parallel degrees differ.
-Complaint find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
-  for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
-    const std::int64_t before = pipeline.stages[i - 1].tensor_parallel;
-    const std::int64_t after = pipeline.stages[i].tensor_parallel;
-    const bool gathers = resharding_before(pipeline, static_cast<int>(i)) == Resharding::gather;
+// Checks boundaries between stages whose activations are gathered, or whose tensor-parallel degrees differ. `all`: the
+// pipeline's virtual stages.
+Complaint find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline,
+                             const std::vector<VirtualStage>& all, bool by_rows) {
+  for (std::size_t v = 1; v < all.size(); ++v) {
+    const int here = all[v - 1].stage, there = all[v].stage;
+    if (here == there) continue;
+    const Stage &sender = pipeline.stages[at(here)], &receiver = pipeline.stages[at(there)];
+    const std::int64_t before = sender.tensor_parallel, after = receiver.tensor_parallel;
+    const bool gathers = resharding_between(sender, receiver) == Resharding::gather;
     if (before == after && !gathers) continue;
     if (before % after != 0 && after % before != 0)
       return StrategyComplaint{
           "impossible-resharding", "stages",
-          fmt::format("stages {} and {} have tensor_parallel {} and {}", i - 1, i, before, after),
+          fmt::format("stages {} and {} have tensor_parallel {} and {}", here, there, before, after),
           "of two neighbours, the smaller degree must divide the larger"};
     if (!by_rows && t.hidden % std::max(before, after) != 0)
       return StrategyComplaint{"impossible-resharding", "stages",
                                fmt::format("hidden {} of `{}` is not cut into {} equal parts", t.hidden,
                                            t.name, std::max(before, after)),
                                "degrees that divide it, or `resharding: direct` between equal ones"};
-    if (!pipeline.stages[i].more.empty())
-      return StrategyComplaint{
-          "impossible-resharding", "stages",
-          "activations are resharded between stages that hold several chunks",
-          "a schedule with one chunk a stage, or the same tensor_parallel in every stage"};
   }
   return std::nullopt;
 }
@@ -181,7 +181,7 @@ Complaint find_in_stages(const Transformer& t, const PipelineTemplate& pipeline,
                                            pipeline.replicas_of(stage), stage.on.size()),
                                "as many replicas on each group, or a template for each"};
   }
-  return find_at_boundaries(t, pipeline, by_rows);
+  return find_at_boundaries(t, pipeline, all, by_rows);
 }
 
 Complaint find_in_sharding(const Strategy& strategy) {

@@ -69,8 +69,8 @@ struct Stage {
   // The experts of a layer are divided over expert_parallel of the stage's ranks, counting all its replicas, and each
   // expert is cut over expert_tensor_parallel ranks; 0: over tensor_parallel ranks.
   std::int64_t expert_parallel = 1, expert_tensor_parallel = 0;
-  // How activations cross the boundary with the stage before. Nothing: direct if the two stages have the same
-  // tensor_parallel, else gather.
+  // How activations reach this stage's chunks from the stages before them. Nothing: direct if the two stages have the
+  // same tensor_parallel, else gather.
   std::optional<Resharding> resharding = {};
   // Number of layers at the beginning of each chunk that recompute; the others keep everything. Nothing: all
   // recompute.
@@ -171,8 +171,14 @@ Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t 
 // The degrees of the first template: "tp 8 x pp 4 x dp 2"; cp is there if it is more than 1.
 std::string degrees_of(const Strategy& strategy);
 
-// How activations cross the boundary before that stage, which must not be the first.
-Resharding resharding_before(const PipelineTemplate& pipeline, int stage);
+// How activations go from a chunk of one stage to the next chunk, which is another stage's.
+Resharding resharding_between(const Stage& before, const Stage& after);
+
+// Whether one of the stage's chunks gets its input from another stage. A first stage of several chunks may.
+bool has_stage_before(const PipelineTemplate& pipeline, int stage);
+
+// Lets activations cross every boundary of the pipeline that way.
+void use_resharding(PipelineTemplate& pipeline, Resharding resharding);
 
 // One of a pipeline's virtual stages: a chunk of the layers of one of its stages. Only the first and the last virtual
 // stage may have no layers: they then have only the embedding, or only the head.

@@ -69,11 +69,21 @@ void spread_layers(const Transformer& t, PipelineTemplate& pipeline, const std::
 
 }  // namespace
 
-Resharding resharding_before(const PipelineTemplate& pipeline, int stage) {
-  const Stage& after = pipeline.stages.at(static_cast<std::size_t>(stage));
-  const Stage& before = pipeline.stages.at(static_cast<std::size_t>(stage) - 1);
+Resharding resharding_between(const Stage& before, const Stage& after) {
   const bool equal = before.tensor_parallel == after.tensor_parallel;
   return after.resharding.value_or(equal ? Resharding::direct : Resharding::gather);
+}
+
+bool has_stage_before(const PipelineTemplate& pipeline, int stage) {
+  const std::vector<int> stages = stages_of(pipeline);
+  for (std::size_t v = 1; v < stages.size(); ++v)
+    if (stages[v] == stage && stages[v - 1] != stage) return true;
+  return false;
+}
+
+void use_resharding(PipelineTemplate& pipeline, Resharding resharding) {
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
+    if (has_stage_before(pipeline, static_cast<int>(i))) pipeline.stages[i].resharding = resharding;
 }
 
 std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline) {

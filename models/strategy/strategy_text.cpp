@@ -30,6 +30,28 @@ Degree read_degree(const Fields& fields, std::string_view name, std::string_view
   return degree;
 }
 
+// Reads `tensor_parallel: 2`, or a degree for each stage, [1, 2]. The first one is the value.
+std::vector<std::int64_t> read_cuts(const Fields& fields, Degree& degree) {
+  degree.entry = find_entry(fields, "tensor_parallel", "tp");
+  std::vector<std::int64_t> cuts;
+  if (degree.entry != nullptr && degree.entry->value->kind == YamlNode::Kind::sequence)
+    for (const Yaml& item : to_sequence(degree.entry->value)) cuts.push_back(to_integer(item, kDegree));
+  if (cuts.empty())
+    degree = read_degree(fields, "tensor_parallel", "tp");
+  else
+    degree.value = cuts.front();
+  return cuts;
+}
+
+void lay_out_cuts(const std::vector<std::int64_t>& cuts, const Location& where, std::vector<Stage>& stages) {
+  if (cuts.size() != stages.size())
+    throw Refusal(
+        Exit::infeasible, "impossible-degree", where,
+        fmt::format("`tensor_parallel` names {} stages, pipeline_parallel is {}", cuts.size(), stages.size()),
+        "one number for each stage, or one for all");
+  for (std::size_t i = 0; i < cuts.size(); ++i) stages[i].tensor_parallel = cuts[i];
+}
+
 // Reads "0-11", "5" or "before 0".
 Layers read_layers(const Yaml& node) {
   const std::string text = to_text(node);
@@ -201,7 +223,8 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   std::vector<std::string> keys(kShortFormKeys.begin(), kShortFormKeys.end());
   for (std::string& key : keys_of(option_list)) keys.push_back(std::move(key));
   const Fields fields(node, "`strategy`", keys);
-  const Degree tp = read_degree(fields, "tensor_parallel", "tp");
+  Degree tp;
+  const std::vector<std::int64_t> cuts = read_cuts(fields, tp);
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
   const Degree cp = read_degree(fields, "context_parallel", "cp");
@@ -219,6 +242,7 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   Strategy strategy = expand(transformer, train, tp.value, pp.value, dp.value, cp.value);
   options.templates = std::move(strategy.templates);
   lay_out_schedule(fields, transformer, options);
+  if (!cuts.empty()) lay_out_cuts(cuts, tp.entry->where, options.templates[0].stages);
   lay_out_experts(fields, transformer, options.templates[0]);
   if (const Yaml layers = fields.find("layers"))
     lay_out_layers(layers, transformer, options.templates[0].stages);
@@ -226,9 +250,11 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   if (const Yaml layers = fields.find("recompute_layers"))  // the number is for every chunk
     for (Stage& stage : options.templates[0].stages) stage.recompute_layers = to_integer(layers, kDegree);
   if (const Yaml resharding = fields.find("resharding"))  // the choice is for every boundary
-    for (std::size_t i = 1; i < options.templates[0].stages.size(); ++i)
-      options.templates[0].stages[i].resharding = to_choice<Resharding>(resharding);
+    use_resharding(options.templates[0], to_choice<Resharding>(resharding));
   if (const Yaml replicas = fields.find("replicas")) lay_out_replicas(replicas, transformer, train, options);
+  if (!cuts.empty())
+    if (const auto complaint = find_complaint(transformer, train, options))
+      refuse(*complaint, tp.entry->where);
   return options;
 }
 

@@ -70,6 +70,29 @@ TEST_CASE("stages cut in unlike ways train the same function as one rank") {
   for (const Job& job : tests::every_resharded_job(family)) check_same(job, alone);
 }
 
+TEST_CASE("three stages of several chunks that are cut in unlike ways train the same function as one rank") {
+  Transformer transformer = tests::tiny_transformer(Family::llama);
+  transformer.layers = 6;
+  const auto sized = [&](tests::Degrees degrees) {
+    Job job = tests::tiny_job(degrees, transformer);
+    job.train.global_batch = 12;
+    for (PipelineTemplate& pipeline : job.strategy.templates) pipeline.micro_batches = 6;
+    return job;
+  };
+  const std::vector<double> alone = tests::compared_losses(sized({1, 1, 1}));
+  for (const bool by_rows : {false, true})
+    for (const Schedule schedule : {Schedule::interleaved, Schedule::zb_v})
+      for (const std::vector<std::int64_t>& degrees : {std::vector<std::int64_t>{1, 2, 4}, {4, 1, 2}}) {
+        Job job = sized({1, 3, 1});
+        use_schedule(job.transformer, job.strategy, schedule, 2);
+        job.strategy.sequence_parallel = by_rows;
+        for (std::size_t i = 0; i < degrees.size(); ++i)
+          job.strategy.templates[0].stages[i].tensor_parallel = degrees[i];
+        job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+        check_same(job, alone);
+      }
+}
+
 TEST_CASE("stages replicated more and less often train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, family));

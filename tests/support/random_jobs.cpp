@@ -77,16 +77,16 @@ Transformer any_transformer(Dice& dice) {
   return t;
 }
 
-// Varies what stages of one chunk may differ in: how they are cut, how often they are replicated, and how data is sent
-// over their boundaries. Some divide their experts.
+// Varies what stages may differ in: how they are cut, how data is sent over their boundaries, and, with one chunk, how
+// often they are replicated. Some divide their experts.
 void vary_stages(const Transformer& t, PipelineTemplate& pipeline, bool one_chunk, Dice& dice) {
   const std::int64_t sequences = pipeline.replicas * std::max<std::int64_t>(pipeline.micro_batch, 1);
-  const bool cuts = one_chunk && dice.once_in(3), replicates = one_chunk && dice.once_in(3);
+  const bool cuts = dice.once_in(3), replicates = one_chunk && dice.once_in(3);
   for (Stage& stage : pipeline.stages) {
     if (cuts) stage.tensor_parallel = dice.one_of({1, 2, 4});
     if (replicates) stage.replicas = std::min(sequences, dice.one_of<std::int64_t>({1, 2, 4}));
     if (stage.on.size() > 1) stage.on.resize(1);
-    if (one_chunk) stage.resharding = dice.one_of({Resharding::direct, Resharding::gather});
+    stage.resharding = dice.one_of({Resharding::direct, Resharding::gather});
     const std::int64_t ranks = pipeline.replicas_of(stage) * stage.tensor_parallel;
     if (t.experts.count == 0 || dice.once_in(2)) continue;
     stage.expert_tensor_parallel = dice.one_of<std::int64_t>({1, stage.tensor_parallel});

@@ -451,8 +451,31 @@ std::vector<Job> every_job_of_unlike_replicas(Family family) {
   return jobs;
 }
 
+namespace {
+
+// Stages of two chunks, so that also what comes back to an earlier stage is resharded.
+void add_resharded_chunks(Family family, std::vector<Job>& jobs) {
+  for (const std::vector<std::int64_t>& degrees :
+       {std::vector<std::int64_t>{1, 2}, {2, 1}, {4, 2}, {1, 4}, {2, 2}})
+    for (const Resharding resharding : {Resharding::direct, Resharding::gather})
+      for (const Schedule schedule : {Schedule::interleaved, Schedule::zb_v, Schedule::dualpipe_v}) {
+        Job job = tiny_job({1, 2, 1}, family);
+        use_schedule(job.transformer, job.strategy, schedule, 2);
+        for (std::size_t i = 0; i < degrees.size(); ++i)
+          job.strategy.templates[0].stages[i].tensor_parallel = degrees[i];
+        use_resharding(job.strategy.templates[0], resharding);
+        job.fidelity.tensor_parallel =
+            schedule == Schedule::zb_v ? CollectiveLevel::fluid : CollectiveLevel::formula;
+        job.cluster = tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+        jobs.push_back(job);
+      }
+}
+
+}  // namespace
+
 std::vector<Job> every_resharded_job(Family family) {
   std::vector<Job> jobs;
+  add_resharded_chunks(family, jobs);
   for (const std::vector<std::int64_t>& degrees :
        {std::vector<std::int64_t>{1, 2}, {2, 1}, {4, 2}, {1, 4}, {2, 2}, {2, 1, 2}, {1, 4, 2}})
     for (Resharding resharding : {Resharding::direct, Resharding::gather})

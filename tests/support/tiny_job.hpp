@@ -54,8 +54,8 @@ std::vector<Job> every_divided_expert_job(const Transformer& transformer);
 // Stages of one pipeline with different numbers of replicas, some also cut in unlike ways, on up to eight ranks.
 std::vector<Job> every_job_of_unlike_replicas(Family family);
 
-// Neighbouring stages with different tensor-parallel degrees, and equal ones that gather, on up to seven ranks a
-// replica.
+// Neighbouring stages with different tensor-parallel degrees, and equal ones that gather, of one chunk and of several,
+// on up to seven ranks a replica.
 std::vector<Job> every_resharded_job(Family family);
 
 }  // namespace motley::tests

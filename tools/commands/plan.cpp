@@ -156,7 +156,7 @@ void run_by(ExportTarget target, PlanLimits& limits) {
     limits.form.splits_backward = false;
   if (target == ExportTarget::megatron_lm || target == ExportTarget::megatron_bridge ||
       target == ExportTarget::torchtitan)
-    limits.form.has_unlike_cuts = false;
+    limits.form.has_unlike_cuts = limits.form.has_unlike_replicas = false;
   // FSDP reduces while backwards run. The others gather beside computation only if gradients overlap, or never.
   limits.form.reduces_last = limits.form.gathers_last = target != ExportTarget::torchtitan;
 }

@@ -59,7 +59,8 @@ TEST_CASE(
     const PipelineTemplate& pipeline = job.strategy.templates[0];
     for (int s = 1; s < static_cast<int>(pipeline.stages.size()); ++s) {
       INFO("boundary before stage " << s);
-      const bool gathers = resharding_before(pipeline, s) == Resharding::gather;
+      const auto after = pipeline.stages.begin() + s;
+      const bool gathers = resharding_between(*(after - 1), *after) == Resharding::gather;
       const auto degree = [&](int stage) {
         return static_cast<double>(pipeline.stages[static_cast<std::size_t>(stage)].tensor_parallel);
       };

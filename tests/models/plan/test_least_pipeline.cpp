@@ -161,8 +161,7 @@ class Exhaustion {
       if (used_[next]) continue;
       used_[next] = true;
       for (std::int64_t next_cut = 1; next_cut <= 8; next_cut *= 2)
-        if (pipeline_.chunks == 1 || cut == 0 || next_cut == cut)
-          add_stage(static_cast<int>(next), next_cut, 0, layers, begun);
+        add_stage(static_cast<int>(next), next_cut, 0, layers, begun);
       used_[next] = false;
     }
   }

@@ -44,6 +44,15 @@ bool ends_with_key(const std::string& path, const std::string& key) {
   return path == key || (path.size() > key.size() && path.ends_with("." + key));
 }
 
+// What a list in a name, "[1, 2]", says of the stage of a key, "templates.0.stages.1.replicas".
+std::string said_of_stage(const std::string& list, const std::string& path) {
+  const std::size_t begin = path.find(".stages.");
+  if (begin == std::string::npos || !list.starts_with("[")) return "";
+  const std::vector<Yaml> items = parse_yaml(list, "list")->items;
+  const std::size_t stage = std::stoul(path.substr(begin + std::string(".stages.").size()));
+  return stage < items.size() ? items[stage]->text : "";  // there may be fewer stages than before
+}
+
 // Whether the name explains a difference: it says the new value, or the key must follow what the name says. A stage's
 // own option gives way to the strategy's, and counts of layers and micro-batches follow what divides them.
 bool is_said(const KeyDifference& difference, const Keys& keys) {
@@ -51,7 +60,7 @@ bool is_said(const KeyDifference& difference, const Keys& keys) {
   const auto says = [&](const std::string& key) { return keys.contains(key) && ends_with_key(path, key); };
   const bool of_stage = path.find(".stages.") != std::string::npos;
   for (const auto& [key, value] : keys)
-    if (says(key) && now == value) return true;
+    if (says(key) && (now == value || (of_stage && now == said_of_stage(value, path)))) return true;
   if (says("recompute") && of_stage) return now.empty();
   if (ends_with_key(path, "recompute_layers") && keys.contains("recompute")) return now.empty();
   if (path.find("offload") != std::string::npos && of_stage)
@@ -60,6 +69,10 @@ bool is_said(const KeyDifference& difference, const Keys& keys) {
     if (says(option) && now.empty())
       return keys.at(option) == (option == "reduce_gradients" ? "each" : "true");
   if (path == "offload.activations" && keys.contains("offload.optimizer")) return now == "0";
+  if (ends_with_key(path,
+                    "stages.0.resharding"))  // a schedule may put a stage before a chunk of the first one
+    return keys.contains("schedule") || keys.contains("virtual_stages") || keys.contains("pipeline_parallel");
+  if (says("sequence_parallel")) return now.empty() && keys.at("sequence_parallel") == "false";
   if (path == "zero" && keys.contains("zero")) return now.empty() && keys.at("zero") == "0";
   for (const std::string degree : {"context_parallel", "expert_parallel", "expert_tensor_parallel"})
     if (says(degree) && now.empty())  // the default is not printed
@@ -74,12 +87,18 @@ bool is_said(const KeyDifference& difference, const Keys& keys) {
   return false;
 }
 
-// How many layers each stage holds, in the form of the key `layers`.
-std::string layer_counts(const Strategy& strategy) {
+// A number of each stage, in the form of a list in a name.
+template <class Number>
+std::string of_stages(const Strategy& strategy, const Number& number) {
   std::string text;
   for (const Stage& stage : strategy.templates[0].stages)
-    text += (text.empty() ? "[" : ", ") + std::to_string(stage.last_layer - stage.first_layer);
+    text += (text.empty() ? "[" : ", ") + std::to_string(number(stage));
   return text + "]";
+}
+
+// How many layers each stage holds, in the form of the key `layers`.
+std::string layer_counts(const Strategy& strategy) {
+  return of_stages(strategy, [](const Stage& stage) { return stage.last_layer - stage.first_layer; });
 }
 
 // Whether the job has the values that the name says.
@@ -87,6 +106,10 @@ bool is_as_said(const Keys& keys, const Job& job) {
   std::map<std::string, std::string> values;
   for (const KeyDifference& each : key_differences("{}", printed(job))) values[each.key] = each.b;
   const auto value = [&](const std::string& key) {
+    if (key == "replicas") return of_stages(job.strategy, [](const Stage& stage) { return stage.replicas; });
+    if (key == "tensor_parallel" && keys.at(key).starts_with("["))
+      return of_stages(job.strategy, [](const Stage& stage) { return stage.tensor_parallel; });
+    if (key == "sequence_parallel" && values[key].empty()) return std::string("false");
     if (key == "tensor_parallel") return std::to_string(job.strategy.tp());
     if (key == "pipeline_parallel") return std::to_string(job.strategy.pp());
     if (key == "data_parallel") return std::to_string(job.strategy.dp());
@@ -103,13 +126,14 @@ bool is_as_said(const Keys& keys, const Job& job) {
     return values[key];
   };
   for (const auto& [key, typed] : keys) {
-    if (key != "recompute_layers" && key != "resharding" && value(key) != typed) return false;
+    if (key != "recompute_layers" && key != "resharding" && key != "on" && value(key) != typed) return false;
     for (const PipelineTemplate& pipeline : job.strategy.templates)
       for (const Stage& stage : pipeline.stages) {
         if (key == "recompute_layers" && std::to_string(stage.recompute_layers.value_or(0)) != typed)
           return false;
         const bool gathers = stage.resharding == Resharding::gather;
-        if (key == "resharding" && &stage != &pipeline.stages.front() && gathers != (typed == "gather"))
+        const auto index = static_cast<int>(&stage - pipeline.stages.data());
+        if (key == "resharding" && has_stage_before(pipeline, index) && gathers != (typed == "gather"))
           return false;
       }
   }
@@ -398,6 +422,36 @@ TEST_CASE("other degrees are offered only where nothing else is lost") {
   Job named = job;
   for (Stage& stage : named.strategy.templates[0].stages) stage.on = {"all"};
   CHECK(moves(named, MoveKind::degrees).empty());
+}
+
+TEST_CASE("some stages are replicated more often: two as one, cut less, or on idle chips") {
+  Job job = tiny_job({2, 4, 1});
+  const auto names = [&] { return names_of(moves(job, MoveKind::replicas)); };
+  CHECK(names() == std::set<std::string>{
+                       "pipeline_parallel: 3, layers: [2, 1, 1], replicas: [2, 1, 1]",
+                       "pipeline_parallel: 3, layers: [1, 1, 2], replicas: [1, 1, 2]",
+                       "tensor_parallel: [1, 2, 2, 2], replicas: [2, 1, 1, 1]",
+                       "tensor_parallel: [2, 2, 2, 1], replicas: [1, 1, 1, 2]",
+                   });
+  job.strategy.sequence_parallel = true;
+  job.cluster = tiny_cluster(10);
+  CHECK(names().contains("replicas: [2, 1, 1, 1], sequence_parallel: false"));
+  job.train.micro_batch = 1;  // a sequence is not divided over replicas
+  job.strategy.templates[0].micro_batches *= 2;
+  CHECK(names().contains("micro_batch: 2, replicas: [2, 1, 1, 1], sequence_parallel: false"));
+  const std::optional<Job> twice = apply(moves(job, MoveKind::replicas).front(), job);
+  REQUIRE(twice);
+  CHECK_FALSE(twice->strategy.sequence_parallel);
+}
+
+TEST_CASE("a first stage of several chunks reshards as the others do, once a stage is before one of them") {
+  Job job = tiny_job({2, 2, 1});
+  use_resharding(job.strategy.templates[0], Resharding::gather);
+  const Job interleaved = moved(job, {MoveKind::schedule, {SetSchedule{Schedule::interleaved}}, ""});
+  for (const Stage& stage : interleaved.strategy.templates[0].stages)
+    CHECK(stage.resharding == Resharding::gather);
+  const Job plain = moved(interleaved, {MoveKind::schedule, {SetSchedule{Schedule::one_f_one_b}}, ""});
+  CHECK(plain.strategy == job.strategy);
 }
 
 TEST_CASE("what stages say alike goes along to other degrees") {

@@ -234,9 +234,9 @@ TEST_CASE("what is ablated is not in a strategy, and what is ablated twice is ab
           if (ablation == Ablation::uniform_recompute)
             CHECK(stage.recompute.value_or(strategy.recompute) == strategy.recompute);
           if (s > 0 && ablation == Ablation::naive_resharding)
-            CHECK(resharding_before(pipeline, static_cast<int>(s)) == Resharding::direct);
+            CHECK(resharding_between(pipeline.stages[s - 1], pipeline.stages[s]) == Resharding::direct);
           if (s > 0 && ablation == Ablation::gathered_resharding)
-            CHECK(resharding_before(pipeline, static_cast<int>(s)) == Resharding::gather);
+            CHECK(resharding_between(pipeline.stages[s - 1], pipeline.stages[s]) == Resharding::gather);
         }
       }
     }

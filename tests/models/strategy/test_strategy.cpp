@@ -161,6 +161,28 @@ TEST_CASE("layers are given a stage, by type of device or by speed, and stages a
   CHECK(placed[2].on == std::vector<std::string>{"slow"});
 }
 
+TEST_CASE("tensor parallelism in the short form is every stage's, or a number for each") {
+  const auto degrees = [](const std::string& strategy) {
+    std::vector<std::int64_t> list;
+    const Scenario scenario = load(kSmall + "strategy: " + strategy + "\n");
+    for (const Stage& stage : scenario.job.strategy.templates[0].stages)
+      list.push_back(stage.tensor_parallel);
+    return list;
+  };
+  CHECK(degrees("{tp: 2, pp: 2}") == std::vector<std::int64_t>{2, 2});
+  CHECK(degrees("{tp: [2, 1], pp: 2}") == std::vector<std::int64_t>{2, 1});
+  CHECK(degrees("{tensor_parallel: [1, 2], pp: 2, schedule: interleaved}") ==
+        std::vector<std::int64_t>{1, 2});
+  CHECK_THROWS_AS(degrees("{tp: [2, 3], pp: 2}"), Refusal);
+}
+
+TEST_CASE("resharding of stages that hold several chunks is every boundary's, that of the first stage too") {
+  const auto stages = load(kSmall + "strategy: {tp: 2, pp: 2, schedule: interleaved, resharding: gather}\n")
+                          .job.strategy.templates[0]
+                          .stages;
+  for (const Stage& stage : stages) CHECK(stage.resharding == Resharding::gather);
+}
+
 TEST_CASE("resharding in the short form is every boundary's") {
   const auto stages =
       load(kSmall + "strategy: {tp: 2, pp: 2, resharding: gather}\n").job.strategy.templates[0].stages;
