@@ -17,7 +17,7 @@ namespace motley {
 namespace {
 
 // The last byte is the version of all that is said on such a connection.
-constexpr std::array<std::uint8_t, 8> kProtocol = {'m', 'o', 't', 'l', 'e', 'y', 0, 3};
+constexpr std::array<std::uint8_t, 8> kProtocol = {'m', 'o', 't', 'l', 'e', 'y', 0, 4};
 constexpr std::size_t kChallengeBytes = kProtocol.size() + sizeof(Nonce);
 constexpr std::size_t kIntroductionBytes = 1 + 4 + 4 + 2;
 constexpr std::size_t kAnswerBytes = kIntroductionBytes + sizeof(Nonce) + sizeof(Proof);

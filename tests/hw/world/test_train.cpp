@@ -194,7 +194,7 @@ TEST_CASE("a number that is too large for a rank is not taken for another rank")
     const Socket socket = dial(at, JobToken(), {ConnectionPurpose::rendezvous, 1_rank, 0_rank, 0}, 10);
     // 2^32 + 1: its lowest 32 bits name rank 1.
     const std::string hello =
-        R"({"protocol": 2, "rank": 4294967297, "rank_count": 2, "binary": "b", "program": "p", "port": 1,)"
+        R"({"protocol": 3, "rank": 4294967297, "rank_count": 2, "binary": "b", "program": "p", "port": 1,)"
         R"( "memory": ""})";
     WireWriter message;
     message.add(static_cast<std::uint32_t>(hello.size()));
