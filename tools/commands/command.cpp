@@ -1,6 +1,7 @@
 // How the program answers: logs, exit codes, results that are written completely or not at all.
 #include "tools/commands/command.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -32,10 +33,19 @@ extern "C" void note_interrupt(int) {
   std::signal(SIGINT, exit_interrupted);
 }
 
+// A command that is started without one of these streams (`0<&-`, as some schedulers do) would open another file in its
+// place. Reading and writing them goes on to fail.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) [[maybe_unused]]
+      const int held = open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 }  // namespace
 
 // Messages are coloured only on a terminal.
 void set_up(const std::string& program, const std::vector<std::string>& words) {
+  hold_standard_streams();
   choose_answer(words);
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   const char* terminal = std::getenv("TERM");
