@@ -231,7 +231,7 @@ class RankProcesses {
   void pass_on(int number) {
     killing_ = passed_on_;
     if (!passed_on_) signal_all(number);
-    passed_on_ = true;
+    passed_on_ = result_.was_told_to_end = true;
     if (number == SIGINT) return;  // ranks that train end their step first
     signal_all(SIGCONT);
     kill_at_s_ = monotonic_s() + options_.end_grace_s;

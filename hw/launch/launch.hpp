@@ -35,6 +35,7 @@ struct LaunchResult {
   int exit_code = 0;
   // "rank 2 (process 4711) ended with exit code 3"; empty when all went well. A rank that is stopped is named first.
   std::string message;
+  bool was_told_to_end = false;  // by SIGINT, SIGTERM or SIGHUP, which it has passed on
 };
 
 // Each process gets MOTLEY_RANK, MOTLEY_RANK_COUNT, MOTLEY_RENDEZVOUS and MOTLEY_JOB_TOKEN, drawn here, MOTLEY_DEVICE

@@ -69,8 +69,8 @@ Exit run(const CommandBody& body) {
     if (exit != Exit::ok) answer("run-failed", exit, "the command has failed; stderr says why");
     return exit;
   } catch (const Interrupted& interrupt) {
-    answer("interrupted", Exit::interrupted, interrupt.what());
-    return Exit::interrupted;
+    answer("interrupted", interrupt.exit, interrupt.what());
+    return interrupt.exit;
   } catch (const Refusal& refusal) {
     spdlog::error("{}", refusal.what());
     for (const Refusal& other : refusal.others()) spdlog::error("{}", other.what());

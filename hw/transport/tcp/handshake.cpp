@@ -148,7 +148,11 @@ Handshake::State Handshake::take() {
   if (incoming_.size() == kChallengeBytes && outgoing_.empty()) return take_challenge();
   WireReader reader(incoming_);
   const auto proof = copied<Proof>(reader);
-  if (proof == Proof{}) return fail("it refuses this process, which does not have the token of its job");
+  if (proof == Proof{})
+    return fail(
+        "it refuses this process, which does not have the token of its job (MOTLEY_JOB_TOKEN where ranks do "
+        "not have "
+        "one user and one /dev/shm)");
   if (!token_.verify(proof, statement(false))) return fail("it does not have the token of the job");
   return State::done;
 }
