@@ -109,6 +109,17 @@ class Processes(unittest.TestCase):
                     self.assertIn(run.returncode, codes, errors)
                     self.assert_end(processes)
 
+    def test_interrupts_while_kernels_compute_overwrite_nothing(self):
+        for name in ["rehearse", "train"]:
+            for tenth in range(8):
+                with self.subTest(command=name, tenth=tenth):
+                    run = self.start(LONG[name], stdin=subprocess.DEVNULL)
+                    self.addCleanup(run.kill)
+                    time.sleep(MOMENT_S + tenth / 10)
+                    run.send_signal(signal.SIGINT)
+                    _, errors = run.communicate(timeout=120)
+                    self.assertEqual(130, run.returncode, errors)
+
     def test_nothing_that_ranks_have_started_outlives_a_launcher_that_is_killed(self):
         script = "sleep 600 & echo $!; sh -c 'echo $$; sleep 600; true' & wait"
         run = self.start(["launch", "-n", "2", "--", "sh", "-c", script], stdin=subprocess.DEVNULL)

@@ -7,7 +7,9 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -28,9 +30,28 @@ extern "C" void exit_interrupted(int) {
 }
 
 volatile std::sig_atomic_t interrupted = 0;
+
+// Handlers run on a stack of their own. The sgemm of oneDNN 2.6 keeps its stack pointer inside a buffer of the heap: a
+// frame of a handler there overwrote what lay beside it, and half of the interrupts of a rehearsal ended in a corrupt heap
+// (2026-11-27). The kernel gives a signal to the main thread, whose stack this is.
+void handle_interrupts(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_ONSTACK | SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+void give_handlers_a_stack() {
+  static std::array<std::byte, std::size_t{64} << 10U> memory;
+  stack_t stack{};
+  stack.ss_sp = memory.data();
+  stack.ss_size = memory.size();
+  sigaltstack(&stack, nullptr);
+}
+
 extern "C" void note_interrupt(int) {
   interrupted = 1;
-  std::signal(SIGINT, exit_interrupted);
+  handle_interrupts(exit_interrupted);
 }
 
 // A command that is started without one of these streams (`0<&-`, as some schedulers do) would open another file in its
@@ -55,11 +76,12 @@ void set_up(const std::string& program, const std::vector<std::string>& words) {
   auto logger = std::make_shared<spdlog::logger>(program, sink);
   logger->set_pattern(program + ": %^%l%$: %v");
   spdlog::set_default_logger(logger);
-  std::signal(SIGINT, exit_interrupted);
+  give_handlers_a_stack();
+  handle_interrupts(exit_interrupted);
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-void note_interrupts() { std::signal(SIGINT, note_interrupt); }
+void note_interrupts() { handle_interrupts(note_interrupt); }
 bool was_interrupted() { return interrupted != 0; }
 
 Exit run(const CommandBody& body) {
