@@ -271,7 +271,8 @@ class RankProcesses {
         environment.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", meeting_.door()));
     }
     children_.push_back({rank, run(rank, command, environment, input), true, 0, std::move(line), 0});
-    keeper_.watch(children_.back().process);
+    // What a rank of another host has started ends there, when its ssh does.
+    if (!is_remote(rank)) keeper_.watch(children_.back().process);
     if (is_remote(rank)) write_line(children_.back(), remote_input(own_variables(rank)));
   }
 

@@ -111,7 +111,7 @@ class Processes(unittest.TestCase):
 
     def test_interrupts_while_kernels_compute_overwrite_nothing(self):
         for name in ["rehearse", "train"]:
-            for tenth in range(8):
+            for tenth in range(5):
                 with self.subTest(command=name, tenth=tenth):
                     run = self.start(LONG[name], stdin=subprocess.DEVNULL)
                     self.addCleanup(run.kill)
