@@ -32,8 +32,8 @@ extern "C" void exit_interrupted(int) {
 volatile std::sig_atomic_t interrupted = 0;
 
 // Handlers run on a stack of their own. The sgemm of oneDNN 2.6 keeps its stack pointer inside a buffer of the heap: a
-// frame of a handler there overwrote what lay beside it, and half of the interrupts of a rehearsal ended in a corrupt heap
-// (2026-11-27). The kernel gives a signal to the main thread, whose stack this is.
+// frame of a handler there overwrote what lay beside it, and some of the interrupts of a rehearsal ended in a corrupt
+// heap (3 of 8 on 2026-11-27). The kernel gives a signal to the main thread, whose stack this is.
 void handle_interrupts(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
