@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kAnswer_s = 2;     // within which a rank that waits answers
 constexpr double kFailing_s = 0.5;  // for telling the others of a failure
-constexpr double kReason_s = 0.3;   // within which one who ended a rank says why
 
 }  // namespace
 
@@ -107,7 +106,7 @@ std::string Messenger::waits_for(const Transfer& transfer) const {
 
 // A rank that ends because another has failed may be gone before that one has told everybody.
 void Messenger::wait_for_reason(Rank gone) {
-  if (!gone_) gone_ = {gone, monotonic_s() + std::min(kReason_s, options_.timeout_s / 4)};
+  if (!gone_) gone_ = {gone, monotonic_s() + std::min(options_.reason_s, options_.timeout_s / 4)};
 }
 
 void Messenger::check_deadlines() {

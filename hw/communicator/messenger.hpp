@@ -79,6 +79,7 @@ struct MessengerOptions {
   std::map<Rank, PeerPlace> peers;  // of all ranks but this
   JobToken token = JobToken();
   double timeout_s = 300;    // an operation that does not move for this time ends the run
+  double reason_s = 0.3;     // within which one who ended a rank says why, where that rank is gone
   bool reads_memory = true;  // whether large messages go from memory to memory on one host
   // Whether they go through a file that both sides map, in two copies; nothing: if that is faster on this host.
   std::optional<bool> copies_twice = {};

@@ -2,48 +2,98 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <limits>
 #include <nlohmann/json.hpp>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace motley {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
+constexpr const char* kSameBuild = "install the same build everywhere";
+constexpr const char* kSameJob = "start every rank with the same scenario, text and options";
+
+// A value may be as long as a list of documents, and a hello is short.
+std::string as_told(const std::string& value) {
+  constexpr std::size_t kWhole = 200, kBegin = 100;
+  if (value.size() <= kWhole) return value;
+  return fmt::format("{}... (hash {:016x})", value.substr(0, kBegin),
+                     XXH3_64bits(value.data(), value.size()));
+}
+
+json told(const Agreement& alike) {
+  json list = json::array();
+  for (const Agreed& each : alike) list.push_back({each.name, as_told(each.value)});
+  return list;
+}
+
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+json differs(const char* kind, const json& rank, const std::string& what, const json& theirs,
+             const json& ours, const char* hint) {
+  return json{{"kind", kind},
+              {"message", fmt::format("rank {} has {} {}, rank 0 has {}", rank.dump(), what, text_of(theirs),
+                                      text_of(ours))},
+              {"hint", hint}};
+}
+
+// Says which of the things that ranks must have alike differ: the first with both values, the others by name.
+std::optional<json> unlike(const Agreement& alike, const json& hello) {
+  const json mine = told(alike), &theirs = hello["alike"];
+  std::optional<json> first;
+  std::string others;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const json value = i < theirs.size() && theirs[i][0] == mine[i][0] ? theirs[i][1] : json("nothing");
+    if (value == mine[i][1]) continue;
+    if (first)
+      others += fmt::format("{}{}", others.empty() ? "; it also has another " : ", ", text_of(mine[i][0]));
+    else
+      first = differs("run-differs", hello["rank"], text_of(mine[i][0]), value, mine[i][1], kSameJob);
+  }
+  if (!first && theirs.size() > mine.size())
+    first = differs("run-differs", hello["rank"], text_of(theirs[mine.size()][0]), theirs[mine.size()][1],
+                    "nothing", kSameJob);
+  if (first) (*first)["message"] = text_of((*first)["message"]) + others;
+  return first;
+}
 
 // Says why a process does not belong to this job; none: it does.
 std::optional<json> complaint(const RendezvousOptions& mine, const json& hello) {
-  const auto differs = [&](const char* kind, const char* what, const json& theirs, const json& ours,
-                           const char* hint) {
-    return json{{"kind", kind},
-                {"message", fmt::format("rank {} has {} {}, rank 0 has {}", hello["rank"].dump(), what,
-                                        theirs.is_string() ? theirs.get<std::string>() : theirs.dump(),
-                                        ours.is_string() ? ours.get<std::string>() : ours.dump())},
-                {"hint", hint}};
-  };
+  const json& rank = hello["rank"];
   if (hello["protocol"] != kProtocol)
-    return differs("binary-differs", "protocol", hello["protocol"], kProtocol,
-                   "install the same build everywhere");
+    return differs("binary-differs", rank, "protocol", hello["protocol"], kProtocol, kSameBuild);
   if (hello["binary"] != mine.binary_hash)
-    return differs("binary-differs", "binary", hello["binary"], mine.binary_hash,
-                   "install the same build everywhere");
+    return differs("binary-differs", rank, "binary", hello["binary"], mine.binary_hash, kSameBuild);
   if (hello["rank_count"] != mine.rank_count)
-    return differs("rank-conflict", "a rank count of", hello["rank_count"], mine.rank_count,
+    return differs("rank-conflict", rank, "a rank count of", hello["rank_count"], mine.rank_count,
                    "start every rank of one job with the same count");
+  if (auto complaint_of_fields = unlike(mine.alike, hello)) return complaint_of_fields;
   if (hello["program"] != mine.program_hash)
-    return differs("program-differs", "Program", hello["program"], mine.program_hash,
+    return differs("program-differs", rank, "Program", hello["program"], mine.program_hash,
                    "start every rank with the same scenario and the same options");
   return std::nullopt;
 }
 
+bool is_agreement(const json& list) {
+  if (!list.is_array()) return false;
+  for (const json& each : list)
+    if (!each.is_array() || each.size() != 2 || !each[0].is_string() || !each[1].is_string()) return false;
+  return true;
+}
+
 std::optional<json> parse_hello(const std::string& text) {
-  const json hello = json::parse(text, nullptr, false);
+  json hello = json::parse(text, nullptr, false);
   if (!hello.is_object()) return std::nullopt;
+  if (!hello.contains("alike")) hello["alike"] = json::array();  // it speaks an older protocol
   for (const char* key : {"protocol", "rank", "rank_count", "port"})
     if (!hello.contains(key) || !hello[key].is_number_integer()) return std::nullopt;
   for (const char* key : {"binary", "program", "memory"})
     if (!hello.contains(key) || !hello[key].is_string()) return std::nullopt;
+  if (!is_agreement(hello["alike"])) return std::nullopt;
   return hello;
 }
 
@@ -55,9 +105,10 @@ std::string write_hello(const RendezvousOptions& mine, std::uint16_t port, const
               {"rank_count", mine.rank_count},
               {"binary", mine.binary_hash},
               {"program", mine.program_hash},
+              {"alike", told(mine.alike)},
               {"port", port},
               {"memory", memory}}
-      .dump();
+      .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::optional<Hello> read_hello(const std::string& text, const RendezvousOptions& mine) {

@@ -17,6 +17,7 @@
 #include <span>
 #include <utility>
 
+#include "hw/launch/keeper.hpp"
 #include "hw/launch/remote_rank.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/socket.hpp"
@@ -163,7 +164,9 @@ class RankProcesses {
       const int caught = sigtimedwait(&set, nullptr, &while_waiting);
       if (caught == SIGINT || caught == SIGTERM || caught == SIGHUP) pass_on(caught);
       reap();
-      killing_ = killing_ || (ending_since_s_ > 0 && monotonic_s() > ending_since_s_ + options_.grace_s);
+      const double now_s = monotonic_s();
+      if (!is_terminated_ && ending_since_s_ > 0 && now_s > ending_since_s_ + kTelling_s) terminate();
+      killing_ = killing_ || (kill_at_s_ > 0 && now_s > kill_at_s_);
       if (killing_) signal_all(SIGKILL);
     }
     return result_;
@@ -171,10 +174,13 @@ class RankProcesses {
 
  private:
   static constexpr double kRemoteEnd_s = 3;  // within which an ssh ends whose input has
+  static constexpr double kTelling_s =
+      0.5;  // for ranks to tell, and to end by themselves, when one has failed
   struct Child {
     Rank rank;
     pid_t process = 0;
     bool running = true;
+    int stopped_by = 0;      // the signal; 0: it is not stopped, or on another host
     Socket line;             // to the input of an ssh; closed: the rank is on this host, or is to be killed
     double closed_at_s = 0;  // when it was closed; 0: it was not
   };
@@ -183,9 +189,13 @@ class RankProcesses {
   Meeting meeting_;
   const std::string token_ = random_secret();  // of this job
   std::vector<Child> children_;
+  const Keeper keeper_;
   LaunchResult result_;
+  bool is_of_signal_ =
+      false;  // whether the result tells of a rank that a signal has ended which nobody here sent
   double ending_since_s_ = 0;  // time of the first failure by monotonic_s(); 0: no rank has failed
-  bool passed_on_ = false, killing_ = false;
+  double kill_at_s_ = 0;       // ranks that still run then get SIGKILL; 0: never
+  bool passed_on_ = false, is_terminated_ = false, killing_ = false;
 
   long running() const {
     return std::count_if(children_.begin(), children_.end(),
@@ -198,8 +208,10 @@ class RankProcesses {
     if (!is_remote(child.rank)) {
       kill(-child.process, number);
     } else if (number != SIGKILL) {
-      const char* const name = number == SIGINT ? "INT\n" : number == SIGHUP ? "HUP\n" : "TERM\n";
-      write_line(child, name);
+      write_line(child, number == SIGINT    ? "INT\n"
+                        : number == SIGHUP  ? "HUP\n"
+                        : number == SIGCONT ? "CONT\n"
+                                            : "TERM\n");
     } else if (child.line.open()) {
       child.line = Socket();
       child.closed_at_s = monotonic_s();
@@ -219,7 +231,17 @@ class RankProcesses {
   void pass_on(int number) {
     killing_ = passed_on_;
     if (!passed_on_) signal_all(number);
-    passed_on_ = true;
+    passed_on_ = result_.was_told_to_end = true;
+    if (number == SIGINT) return;  // ranks that train end their step first
+    signal_all(SIGCONT);
+    kill_at_s_ = monotonic_s() + options_.end_grace_s;
+  }
+  // One that is stopped takes no other signal before it goes on.
+  void terminate() {
+    signal_all(SIGTERM);
+    signal_all(SIGCONT);
+    is_terminated_ = true;
+    kill_at_s_ = monotonic_s() + options_.grace_s;
   }
 
   // What this launcher tells a rank.
@@ -248,7 +270,9 @@ class RankProcesses {
       if (rank == kLeader)
         environment.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", meeting_.door()));
     }
-    children_.push_back({rank, run(rank, command, environment, input), true, std::move(line), 0});
+    children_.push_back({rank, run(rank, command, environment, input), true, 0, std::move(line), 0});
+    // What a rank of another host has started ends there, when its ssh does.
+    if (!is_remote(rank)) keeper_.watch(children_.back().process);
     if (is_remote(rank)) write_line(children_.back(), remote_input(own_variables(rank)));
   }
 
@@ -303,29 +327,44 @@ class RankProcesses {
   void reap() {
     for (Child& child : children_) {
       int status = 0;
-      if (!child.running || waitpid(child.process, &status, WNOHANG) != child.process) continue;
+      constexpr int kWhat = WNOHANG | WUNTRACED | WCONTINUED;
+      if (!child.running || waitpid(child.process, &status, kWhat) != child.process) continue;
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+        child.stopped_by = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+        continue;
+      }
       kill(-child.process, SIGKILL);  // kills processes that the rank left behind
+      keeper_.forget(child.process);
       child.running = false;
       if (status != 0) note_failure(child, status);
     }
   }
+  std::string name_of(const Child& child) const {
+    return is_remote(child.rank) ? fmt::format("rank {} on {}", child.rank, binding_[child.rank].host)
+                                 : fmt::format("rank {} (process {})", child.rank, child.process);
+  }
+  // Ranks that others make fail may end before those others: a signal from outside counts before any exit code.
   void note_failure(const Child& child, int status) {
-    if (result_.exit_code != 0) return;  // a later failure, most likely caused by the first
     const bool remote = is_remote(child.rank);
-    result_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const int exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     // A shell on the other host tells a signal by the exit code.
-    const int signal = WIFSIGNALED(status) ? WTERMSIG(status)
-                       : remote && WEXITSTATUS(status) > 128 && WEXITSTATUS(status) < 128 + NSIG
-                           ? WEXITSTATUS(status) - 128
-                           : 0;
-    const std::string who = remote ? fmt::format("rank {} on {}", child.rank, binding_[child.rank].host)
-                                   : fmt::format("rank {} (process {})", child.rank, child.process);
-    result_.message = signal != 0
-                          ? fmt::format("{} was ended by signal {} ({})", who, signal, strsignal(signal))
-                          : fmt::format("{} ended with exit code {}", who, result_.exit_code);
-    if (remote && result_.exit_code == kSshFailed) result_.message += ", as where ssh cannot reach it";
-    ending_since_s_ = monotonic_s();
-    signal_all(SIGTERM);
+    const int signal = WIFSIGNALED(status)                                   ? WTERMSIG(status)
+                       : remote && exit_code > 128 && exit_code < 128 + NSIG ? exit_code - 128
+                                                                             : 0;
+    const bool is_of_signal =
+        signal != 0 && !passed_on_ && !killing_ && !(is_terminated_ && signal == SIGTERM);
+    if (result_.exit_code != 0 && (is_of_signal_ || !is_of_signal)) return;
+    is_of_signal_ = is_of_signal;
+    result_.exit_code = exit_code;
+    result_.message =
+        signal != 0 ? fmt::format("{} was ended by signal {} ({})", name_of(child), signal, strsignal(signal))
+                    : fmt::format("{} ended with exit code {}", name_of(child), exit_code);
+    if (remote && exit_code == kSshFailed) result_.message += ", as where ssh cannot reach it";
+    for (const Child& other : children_)
+      if (!is_of_signal && other.running && other.stopped_by != 0)
+        result_.message = fmt::format("{} is stopped by signal {} ({}), and {}", name_of(other),
+                                      other.stopped_by, strsignal(other.stopped_by), result_.message);
+    if (ending_since_s_ <= 0) ending_since_s_ = monotonic_s();
   }
 };
 

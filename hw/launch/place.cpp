@@ -170,7 +170,7 @@ JobToken PlaceReader::token_for(const Address& rendezvous) const {
         Exit::usage, "no-job-token", {},
         fmt::format("ranks that meet at {} need a token by which they know each other", print(rendezvous)),
         "export MOTLEY_JOB_TOKEN=$(openssl rand -hex 16) where the ranks are started");
-  return JobToken();
+  return JobToken(fmt::format("{}/loopback/{}", secret_of_user(), rendezvous.port));
 }
 
 std::optional<Place> PlaceReader::read() const {

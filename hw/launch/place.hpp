@@ -43,7 +43,7 @@ struct PlaceFlags {
 // that follows from the job and the user.
 // The NICs are those of MOTLEY_NIC, with commas between them, which motley launch sets where the rank is bound to one.
 // The token of the job is MOTLEY_JOB_TOKEN or the first line of the file MOTLEY_JOB_TOKEN_FILE. Ranks that do not meet
-// on the loopback interface need one; those that meet at the port of their job have one by themselves.
+// on the loopback interface need one; those that do have one by themselves, of this user's secret.
 // Returns none if nothing of this is set. Throws Refusal "rank-conflict" if two of them disagree, "bad-rank",
 // "bad-rendezvous" or "no-job-token".
 using Environment = std::function<const char*(const char*)>;

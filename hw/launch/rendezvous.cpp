@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <list>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,25 +31,30 @@ constexpr std::uint32_t kHelloBytesMax = 1U << 16U;
 constexpr int kClockExchanges = 40;
 constexpr double kHello_s = 10;  // one of the job that has come says so at once
 
-std::string read_message(const Socket& socket, double timeout_s, std::uint32_t bytes_max) {
-  std::array<std::byte, sizeof(std::uint32_t)> head;
-  socket.read_all(head, timeout_s);
-  const auto length = WireReader(head).number<std::uint32_t>();
-  if (length > bytes_max) throw SocketFailure(SocketEnd::closed, "not a message of ours");
-  std::string message(length, '\0');
-  socket.read_all(std::as_writable_bytes(std::span(message)), timeout_s);
-  return message;
-}
-
-void write_message(const Socket& socket, double timeout_s, const std::string& message) {
-  WireWriter head;
-  head.add(static_cast<std::uint32_t>(message.size()));
-  socket.write_all(head.bytes(), timeout_s);
-  socket.write_all(std::as_bytes(std::span(message)), timeout_s);
-}
-
 json json_of(const PeerPlace& place) { return {place.address.host, place.address.port, place.domain}; }
 PeerPlace place_of(const json& fields) { return {{fields.at(0), fields.at(1)}, fields.at(2)}; }
+
+// What rank 0 answers a hello, or a Refusal as it tells it; nothing: it is neither.
+std::optional<json> read_answer(const std::string& text, std::int32_t rank_count) {
+  const json answer = json::parse(text, nullptr, false);
+  if (!answer.is_object()) return std::nullopt;
+  if (answer.contains("refused")) {
+    const json& why = answer["refused"];
+    for (const char* key : {"kind", "message", "hint"})
+      if (!why.is_object() || !why.contains(key) || !why[key].is_string()) return std::nullopt;
+    return answer;
+  }
+  if (!answer.contains("places") || !answer["places"].is_array() ||
+      answer["places"].size() != static_cast<std::size_t>(rank_count))
+    return std::nullopt;
+  for (const json& place : answer["places"]) {
+    if (!place.is_array() || place.size() != 3 || !place[0].is_string() || !place[2].is_string())
+      return std::nullopt;
+    if (!place[1].is_number_unsigned() || place[1] > std::numeric_limits<std::uint16_t>::max())
+      return std::nullopt;
+  }
+  return answer;
+}
 
 // One of the job that has not said yet who it is. It keeps nobody waiting.
 class Newcomer {
@@ -64,7 +70,8 @@ class Newcomer {
         came_ += read;
         const std::uint32_t length = WireReader(message_).number<std::uint32_t>();
         if (came_ == sizeof length && length > kHelloBytesMax) return true;
-        if (came_ == sizeof length) message_.resize(sizeof length + length);
+        if (came_ == sizeof length)
+          message_.resize(sizeof length + length);  // little, as kHelloBytesMax says
       }
     } catch (const SocketFailure&) {  // it has gone
       return true;
@@ -96,20 +103,22 @@ std::string hash_of_this_binary() {
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
 
-Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
+Rendezvous::Rendezvous(const RendezvousOptions& options)
+    : options_(options), connections_(std::make_unique<Connections>(connections_options())) {
   try {
     options_.rank == kLeader ? lead() : follow();
   } catch (const SocketFailure& failure) {
-    throw RunFailure(
-        fmt::format("rank {}: at the rendezvous {}: {}", options_.rank, print(options_.at), failure.what()));
+    const bool leads = options_.rank == kLeader;
+    throw RunFailure(fmt::format("rank {}: {}at the rendezvous {}: {}", options_.rank,
+                                 leads ? "" : "rank 0 does not let it in ", print(options_.at),
+                                 failure.what()));
   }
 }
 
 void Rendezvous::lead() {
   Socket own_door = options_.listener >= 0 ? adopt_listener(options_.listener) : listen_on(options_.at);
   listener_ = listen_on({own_door.local_host(), 0});
-  members_.resize(static_cast<std::size_t>(options_.rank_count));
-  places_.resize(members_.size());
+  places_.resize(static_cast<std::size_t>(options_.rank_count));
   places_[kLeader] = {{options_.at.host, listener_.local_port()}, memory_domain()};
   Door door(std::move(own_door), options_.token, options_.on_note);
   const double until_s = monotonic_s() + options_.timeout_s;
@@ -122,13 +131,8 @@ void Rendezvous::lead() {
       each = ended ? newcomers.erase(each) : std::next(each);
     }
     if (arrived_ == options_.rank_count || !refused_.empty()) break;
-    if (monotonic_s() > until_s) {
-      std::vector<Rank> missing;
-      for (Rank rank : members_.ids())
-        if (rank != kLeader && !members_[rank].open()) missing.push_back(rank);
-      throw RunFailure(fmt::format("rank 0: rank {} did not come to {} within {} s", fmt::join(missing, ", "),
-                                   print(options_.at), options_.timeout_s));
-    }
+    if (const auto why = connections_->failure()) throw RunFailure("rank 0: " + *why);
+    if (monotonic_s() > until_s) fail_without_missing();
     std::vector<pollfd> waiting = {{door.descriptor(), POLLIN, 0}};
     for (const Newcomer& each : newcomers) waiting.push_back({each.guest.socket.descriptor(), POLLIN, 0});
     poll(waiting.data(), waiting.size(), 100);
@@ -136,12 +140,22 @@ void Rendezvous::lead() {
   tell_all();
 }
 
+void Rendezvous::fail_without_missing() {
+  std::vector<Rank> missing;
+  for (const Rank rank : places_.ids())
+    if (rank != kLeader && !connections_->has(rank)) missing.push_back(rank);
+  const std::string why = fmt::format("rank 0: rank {} did not come to {} within {} s",
+                                      fmt::join(missing, ", "), print(options_.at), options_.timeout_s);
+  connections_->fail(why);
+  throw RunFailure(why);
+}
+
 void Rendezvous::admit(Door::Guest guest, const std::string& text) {
   const std::optional<Hello> hello = read_hello(text, options_);
   if (!hello) return;  // it is no rank
   std::string refused = hello->refused;
   const std::int64_t number = hello->rank;
-  const bool known = number > 0 && number < options_.rank_count && !members_[Rank(number)].open();
+  const bool known = number > 0 && number < options_.rank_count && !connections_->has(Rank(number));
   if (!known && refused.empty())
     refused =
         json{{"kind", "rank-conflict"},
@@ -150,15 +164,19 @@ void Rendezvous::admit(Door::Guest guest, const std::string& text) {
             .dump();
   if (!refused.empty()) refused_ = refused;
   if (!known) {
+    ConnectionsOptions alone = connections_options();
+    alone.on_overdue = nullptr;
+    Connections to_it(alone);
+    to_it.add(Rank(0), std::move(guest.socket));
     try {
-      write_message(guest.socket, options_.timeout_s, json{{"refused", json::parse(refused)}}.dump());
-    } catch (const SocketFailure&) {  // it has gone
+      to_it.send(Rank(0), json{{"refused", json::parse(refused)}}.dump());
+    } catch (const RunFailure&) {  // it has gone
     }
     return;
   }
   const Rank rank(number);
   places_[rank] = {{guest.host, hello->port}, hello->memory};
-  members_[rank] = std::move(guest.socket);
+  connections_->add(rank, std::move(guest.socket));
   ++arrived_;
 }
 
@@ -167,22 +185,43 @@ void Rendezvous::tell_all() {
   json answer = json::object();
   for (const PeerPlace& place : places_) answer["places"].push_back(json_of(place));
   if (!refused_.empty()) answer = {{"refused", json::parse(refused_)}};
-  for (const Rank rank : members_.ids())
-    if (members_[rank].open()) send(members_[rank], rank, answer.dump());
-  if (!refused_.empty()) refuse(answer["refused"]);
+  for (const Rank rank : places_.ids())
+    if (rank != kLeader && connections_->has(rank)) try {
+        connections_->send(rank, answer.dump());
+      } catch (const RunFailure&) {
+        if (refused_.empty()) throw;  // else it has gone, and the others are refused all the same
+      }
+  if (refused_.empty()) return;
+  connections_->leave();
+  refuse(answer["refused"]);
 }
 
 void Rendezvous::follow() {
-  members_.add(dial(options_.at, options_.token, {ConnectionPurpose::rendezvous, options_.rank, kLeader, 0},
-                    options_.timeout_s));
-  const Socket& leader = members_[kLeader];
+  Socket leader = dial(options_.at, options_.token,
+                       {ConnectionPurpose::rendezvous, options_.rank, kLeader, 0}, options_.timeout_s);
   listener_ = listen_on({leader.local_host(), 0});  // where the others can reach this rank, too
-  write_message(leader, options_.timeout_s, write_hello(options_, listener_.local_port(), memory_domain()));
-  // Rank 0 answers when the last rank has come, which may take its whole timeout.
-  const json answer = json::parse(read_message(leader, 2 * options_.timeout_s, kMessageBytesMax));
-  if (answer.contains("refused")) refuse(answer["refused"]);
-  for (const json& place : answer["places"]) places_.add(place_of(place));
+  WireWriter hello;
+  const std::string text = write_hello(options_, listener_.local_port(), memory_domain());
+  hello.add(static_cast<std::uint32_t>(text.size()));
+  hello.add(std::as_bytes(std::span(text)));
+  leader.write_all(hello.bytes(), options_.timeout_s);
+  connections_->add(kLeader, std::move(leader));
+  // Rank 0 answers when the last rank has come.
+  const std::optional<json> answer = read_answer(connections_->receive(kLeader), options_.rank_count);
+  if (!answer)
+    throw RunFailure(fmt::format("rank {}: who listens at {} says nothing that rank 0 would", options_.rank,
+                                 print(options_.at)));
+  if (answer->contains("refused")) {
+    connections_->leave();
+    refuse((*answer)["refused"]);
+  }
+  for (const json& place : (*answer)["places"]) places_.add(place_of(place));
   places_[kLeader].address.host = options_.at.host;
+}
+
+ConnectionsOptions Rendezvous::connections_options() const {
+  // Rank 0 answers when the last rank has come, which may take its whole timeout.
+  return {options_.rank, options_.silence_s, 2 * options_.timeout_s, options_.on_overdue};
 }
 
 std::map<Rank, PeerPlace> Rendezvous::peers() const {
@@ -192,38 +231,32 @@ std::map<Rank, PeerPlace> Rendezvous::peers() const {
   return peers;
 }
 
-std::string Rendezvous::receive(const Socket& socket, Rank rank) const {
-  try {
-    // Assumes: no rank is a whole day behind. The connection of a dead peer closes long before.
-    return read_message(socket, 86400.0, kMessageBytesMax);
-  } catch (const SocketFailure& failure) {
-    throw RunFailure(fmt::format("rank {}: rank {} is gone ({})", options_.rank, rank, failure.what()));
-  }
-}
-
-void Rendezvous::send(const Socket& socket, Rank rank, const std::string& message) const {
-  try {
-    write_message(socket, options_.timeout_s, message);
-  } catch (const SocketFailure& failure) {
-    throw RunFailure(fmt::format("rank {}: rank {} is gone ({})", options_.rank, rank, failure.what()));
-  }
+IdTable<Rank, Socket> Rendezvous::take_connections() {
+  IdTable<Rank, Socket> sockets;
+  if (options_.rank == kLeader) sockets.resize(places_.size());
+  for (auto& [rank, socket] : connections_->take())
+    if (options_.rank == kLeader)
+      sockets[rank] = std::move(socket);
+    else
+      sockets.add(std::move(socket));
+  return sockets;
 }
 
 IdTable<Rank, std::string> Rendezvous::gather(const std::string& mine) {
   if (options_.rank != kLeader) {
-    send(members_[kLeader], kLeader, mine);
+    connections_->send(kLeader, mine);
     return {};
   }
   IdTable<Rank, std::string> all = {mine};
-  for (Rank rank : members_.ids())
-    if (rank != kLeader) all.add(receive(members_[rank], rank));
+  for (const Rank rank : places_.ids())
+    if (rank != kLeader) all.add(connections_->receive(rank));
   return all;
 }
 
 std::string Rendezvous::release(const std::string& message) {
-  if (options_.rank != kLeader) return receive(members_[kLeader], kLeader);
-  for (Rank rank : members_.ids())
-    if (rank != kLeader) send(members_[rank], rank, message);
+  if (options_.rank != kLeader) return connections_->receive(kLeader);
+  for (const Rank rank : places_.ids())
+    if (rank != kLeader) connections_->send(rank, message);
   return message;
 }
 
@@ -236,12 +269,12 @@ void Rendezvous::barrier() {
 
 void Rendezvous::tell_clock(Rank rank) const {
   for (int i = 0; i < kClockExchanges; ++i) {
-    receive(members_[rank], rank);
+    connections_->receive(rank);
     std::array<double, 2> times{monotonic_s(), 0};
     std::string answer(sizeof times, '\0');
     times[1] = monotonic_s();
     std::memcpy(answer.data(), times.data(), sizeof times);
-    send(members_[rank], rank, answer);
+    connections_->send(rank, answer);
   }
 }
 
@@ -249,8 +282,8 @@ ClockReading Rendezvous::ask_clock() const {
   std::vector<ClockExchange> exchanges;
   for (int i = 0; i < kClockExchanges; ++i) {
     const double sent_s = monotonic_s();
-    send(members_[kLeader], kLeader, "clock");
-    const std::string answer = receive(members_[kLeader], kLeader);
+    connections_->send(kLeader, "clock");
+    const std::string answer = connections_->receive(kLeader);
     const double received_s = monotonic_s();
     std::array<double, 2> times{};
     MOTLEY_CHECK(answer.size() == sizeof times);

@@ -1,26 +1,27 @@
 // How ranks find each other: all connect to rank 0, which checks that they belong to the job, run the same program
-// binary and the same Program, and tells every rank where all ranks listen. Strangers are turned away and keep nobody
-// waiting. The connections stay open for barriers and results. Training moves no data over them: hw/communicator does
-// that. Read next: hw/world/train.hpp.
+// binary and the same Program and have alike what they must, and tells every rank where all ranks listen. Who does not
+// have the token of the job is a stranger: it is turned away, changes nothing and keeps nobody waiting. Who has it is
+// of the job: where it does not fit, the job is refused on every rank. The connections stay open for barriers and
+// results. Training moves no data over them: hw/communicator does that. Read next: hw/launch/connections.hpp,
+// hw/world/train.hpp.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "hw/launch/agreement.hpp"
 #include "hw/launch/clock.hpp"
+#include "hw/launch/connections.hpp"
 #include "hw/transport/peer_place.hpp"
 #include "hw/transport/tcp/handshake.hpp"
 #include "models/program/program.hpp"
 
 namespace motley {
-
-inline constexpr Rank kLeader{0};  // the rank that listens at the rendezvous
-// The longest message. A trace of a million events has about 10^8 bytes.
-inline constexpr std::uint32_t kMessageBytesMax = 1U << 30U;
 
 struct RendezvousOptions {
   Rank rank;
@@ -32,13 +33,16 @@ struct RendezvousOptions {
   std::string binary_hash, program_hash;
   JobToken token = JobToken();
   Door::Note on_note = {};  // of strangers that were turned away
+  Agreement alike = {};     // what the ranks must have alike, too
+  double silence_s = 0;     // ConnectionsOptions
+  std::function<void(const std::string&)> on_overdue = {};
 };
 
 class Rendezvous {
  public:
-  // Blocks until all ranks have come. Throws the same on every rank: Refusal "binary-differs", "program-differs" or
-  // "rank-conflict", which names the rank and both values, or RunFailure, which names the ranks that did not come in
-  // time.
+  // Blocks until all ranks have come. Throws the same on every rank: Refusal "binary-differs", "run-differs",
+  // "program-differs" or "rank-conflict", which names the rank and both values, or RunFailure, which names the ranks
+  // that did not come in time.
   explicit Rendezvous(const RendezvousOptions& options);
 
   const IdTable<Rank, PeerPlace>& places() const { return places_; }
@@ -58,21 +62,26 @@ class Rendezvous {
   // this later than rank 0 does, but before any of the above, and once for each message.
   std::string release(const std::string& message);
 
+  // Why the job has failed; none: it has not. Any thread may ask.
+  std::optional<std::string> failure() const { return connections_->failure(); }
+  // This rank has failed: all others are told.
+  void fail(const std::string& what) { connections_->fail(what); }
+
   // Gives away where this rank listens, for the messages between ranks.
   Socket take_listener() { return std::move(listener_); }
-  // Gives away the connections; none of the above may be called afterwards. On rank 0: to each other rank, at its
-  // number. On others: one, to rank 0.
-  IdTable<Rank, Socket> take_connections() { return std::move(members_); }
+  // Gives away the connections, which have no heartbeats; none of the above may be called afterwards. On rank 0: to
+  // each other rank, at its number. On others: one, to rank 0.
+  IdTable<Rank, Socket> take_connections();
 
  private:
   RendezvousOptions options_;
   Socket listener_;
-  IdTable<Rank, Socket> members_;  // on rank 0: to each other rank; on others: only [kLeader], to rank 0
   IdTable<Rank, PeerPlace> places_;
 
   std::string refused_;  // on rank 0: why, as it is told to all; empty: nothing is wrong
   std::int32_t arrived_ = 1;
   SharedClock clock_;
+  std::unique_ptr<Connections> connections_;
 
   ClockReading read_clocks();
   void tell_clock(Rank rank) const;
@@ -82,8 +91,8 @@ class Rendezvous {
   void admit(Door::Guest guest, const std::string& text);
   void tell_all();
   void follow();
-  std::string receive(const Socket& socket, Rank rank) const;
-  void send(const Socket& socket, Rank rank, const std::string& message) const;
+  [[noreturn]] void fail_without_missing();
+  ConnectionsOptions connections_options() const;
 };
 
 std::string hash_of_this_binary();  // 16 hex digits, the hash of /proc/self/exe

@@ -27,6 +27,7 @@ class Text {
               std::vector<std::int32_t>& tokens) const;
 
   std::uint64_t hash() const;  // of its bytes
+  std::size_t size() const { return bytes_.size(); }
 
  private:
   std::string bytes_;

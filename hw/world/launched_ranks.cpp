@@ -39,20 +39,13 @@ Rank rank_served(const Place& place, std::vector<Rank> ranks) {
   return ranks[at(place.rank)];
 }
 
-Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& what,
-             const std::string& machine, double timeout_s) {
+Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& work,
+             const Agreement& alike, const std::string& machine, double timeout_s) {
   const Rank served = rank_served(place, ranks);
   const std::vector<Rank> real = ascending(ranks);
-  static const std::string binary = hash_of_this_binary();
-  Rendezvous rendezvous({place.rank,
-                         place.rank_count,
-                         place.rendezvous,
-                         place.listener,
-                         timeout_s,
-                         binary,
-                         what,
-                         place.token,
-                         {}});
+  RendezvousOptions meeting = rendezvous_of(place, work, timeout_s);
+  meeting.alike = alike;
+  Rendezvous rendezvous(meeting);
   const auto numbers = rendezvous.gather(fmt::format("process {}", getpid()));  // empty where rank > 0
   const auto boots = rendezvous.gather(host_id());
   const auto machines = rendezvous.gather(machine);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "hw/launch/agreement.hpp"
 #include "hw/transport/peer_place.hpp"
 #include "hw/world/train.hpp"
 
@@ -38,10 +39,10 @@ std::vector<Rank> ascending(std::vector<Rank> ranks);  // and each of them once
 // The real rank, one of `ranks` in any order, that the process of a launch serves. Throws Refusal("rank-count").
 Rank rank_served(const Place& place, std::vector<Rank> ranks);
 
-// `what` is what all processes must agree on: the Program and how ranks compute it. `machine`: RankHost::machine of
+// `work` is the Program, and `alike` what all processes must agree on besides it. `machine`: RankHost::machine of
 // this host. Blocks until all have come, at most for `timeout_s`. Throws the same in every process: what rank_served()
 // or Rendezvous throws.
-Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& what,
-             const std::string& machine, double timeout_s);
+Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& work,
+             const Agreement& alike, const std::string& machine, double timeout_s);
 
 }  // namespace motley

@@ -26,6 +26,7 @@
 #include "hw/world/launched_ranks.hpp"
 #include "hw/world/peers.hpp"
 #include "hw/world/real_world.hpp"
+#include "hw/world/training_agreement.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 
@@ -285,15 +286,19 @@ bool answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, 
   }
 }
 
-// What all processes of a launch must agree on.
-std::string agreed(const Program& program, const std::vector<Rank>& ranks, const RealRanksOptions& options) {
+// What all processes of a launch must agree on besides the Program.
+Agreement agreed(const Job& job, const std::vector<Rank>& ranks, const RealRanksOptions& options) {
   const ExecutorOptions& how = options.executor;
   std::vector<std::int32_t> numbers;
   for (const Rank rank : ranks) numbers.push_back(rank.value());
-  return fmt::format("{} (real ranks {}; {}; warm_up {}, repeats {}; contribution {}{})",
-                     program_hash(program), fmt::join(numbers, ","), describe(how.library),
-                     how.repeats.warm_up, how.repeats.timed, name_of(how.contribution),
-                     options.recording != nullptr ? ", recorded" : "");
+  Agreement alike = training_agreement(job, how.text);
+  alike.push_back({"real ranks", fmt::format("{}", fmt::join(numbers, ","))});
+  alike.push_back({"kernels", describe(how.library)});
+  alike.push_back({"warm_up", fmt::format("{}", how.repeats.warm_up)});
+  alike.push_back({"repeats", fmt::format("{}", how.repeats.timed)});
+  alike.push_back({"contribution", std::string(name_of(how.contribution))});
+  alike.push_back({"recording", options.recording != nullptr ? "yes" : "no"});
+  return alike;
 }
 
 }  // namespace
@@ -334,8 +339,8 @@ void RealRanks::start_all() {
 }
 
 void RealRanks::meet_launched() {
-  Meeting met = meet(*options_.place, ranks_, agreed(program_, ranks_, options_), options_.machine,
-                     options_.rendezvous_timeout_s);
+  Meeting met = meet(*options_.place, ranks_, program_hash(program_), agreed(job_, ranks_, options_),
+                     options_.machine, options_.rendezvous_timeout_s);
   for (auto& [rank, process] : met.others) {
     process.socket.end_when_silent(options_.host_deadline_s);
     processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
@@ -546,8 +551,8 @@ const RankHost& RealRanks::host(Rank rank) {
 void serve_real_rank(const Job& job, const Program& program, const std::vector<Rank>& ranks,
                      const RealRanksOptions& options) {
   const std::vector<Rank> real = ascending(ranks);
-  Meeting met = meet(options.place.value(), real, agreed(program, real, options), options.machine,
-                     options.rendezvous_timeout_s);
+  Meeting met = meet(options.place.value(), real, program_hash(program), agreed(job, real, options),
+                     options.machine, options.rendezvous_timeout_s);
   const auto& [asking, process] = *met.others.begin();
   process.socket.end_when_silent(options.deadline_s);  // it may read the answers of other ranks first
   ServerPlace place{met.rank, std::move(met.door), met.places, options.place->token, process.socket};

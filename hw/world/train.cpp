@@ -14,6 +14,7 @@
 #include "hw/world/real_world.hpp"
 #include "hw/world/routing_tally.hpp"
 #include "hw/world/shared_times.hpp"
+#include "hw/world/training_agreement.hpp"
 #include "models/base/refusal.hpp"
 
 namespace motley {
@@ -45,6 +46,11 @@ double recording_s(std::size_t records) {
   return monotonic_s() - begin_s;
 }
 
+// Assumes: no rank computes for an hour between two messages. Heartbeats tell of a rank that is dead long before.
+constexpr double kMessage_s = 3600;
+// Within which the rendezvous says which rank has failed, where another one is gone.
+constexpr double kReason_s = 5;
+
 // The steps to which something comes from other ranks, in the order of the Program.
 std::vector<Step> receiving_steps(const Program& program, Rank rank) {
   std::vector<Step> receiving;
@@ -68,7 +74,7 @@ class RankRun {
         rank_(place.rank),
         extra_modules_(job.transformer.trained_extra()),
         recorder_(recorder(job)),
-        rendezvous_(rendezvous_options(program, place, options)),
+        rendezvous_(rendezvous_options(job, program, text, place, options)),
         messenger_(messenger_options(place, options)),
         peers_(program, messenger_, options.algorithms),
         work_(program, job.transformer, job.train, rank_, options.library,
@@ -115,6 +121,8 @@ class RankRun {
       result_.routing = std::move(routing);
     return result_;
   }
+  // Tells the others why this rank ends.
+  void fail(const std::string& why) { rendezvous_.fail(why); }
 
  private:
   const Program& program_;
@@ -140,15 +148,29 @@ class RankRun {
   End end_{options_.steps - 1, options_.trace_step};
   std::int64_t heard_ = 0;  // how often rank 0 has said so
 
-  static RendezvousOptions rendezvous_options(const Program& program, const Place& place,
-                                              const TrainOptions& options) {
+  static RendezvousOptions rendezvous_options(const Job& job, const Program& program, const Text& text,
+                                              const Place& place, const TrainOptions& options) {
     RendezvousOptions meeting = rendezvous_of(place, program_hash(program), options.rendezvous_timeout_s);
     meeting.on_note = options.on_note;
+    meeting.on_overdue = options.on_overdue;
+    meeting.silence_s = options.silence_s;
+    meeting.alike = training_agreement(job, &text);
+    for (Agreed& each : meeting.alike)
+      if (each.name == "steps") each.value = fmt::format("{}", options.steps);
+    meeting.alike.push_back({"kernels", describe(options.library)});
+    meeting.alike.push_back(
+        {"traced step", options.trace_step < 0 ? "none" : fmt::format("{}", options.trace_step)});
+    meeting.alike.push_back({"trace of kernels", options.traces_kernels ? "yes" : "no"});
+    meeting.alike.push_back({"recording", options.record_contributions.empty() ? "no" : "yes"});
+    meeting.alike.push_back({"limit of silence", fmt::format("{} s", options.silence_s)});
+    meeting.alike.insert(meeting.alike.end(), options.alike.begin(), options.alike.end());
     return meeting;
   }
   MessengerOptions messenger_options(const Place& place, const TrainOptions& options) {
     if (options.on_met) options.on_met(inventory_of(rendezvous_));
-    MessengerOptions messages = messages_after(rendezvous_, place, options.timeout_s);
+    MessengerOptions messages = messages_after(rendezvous_, place, std::max(options.silence_s, kMessage_s));
+    messages.gives_up = [this] { return rendezvous_.failure(); };
+    messages.reason_s = kReason_s;
     messages.reads_memory = options.reads_memory;
     messages.uses_rdma = options.uses_rdma;
     if (options.rdma_devices) messages.rdma_devices = *options.rdma_devices;
@@ -264,8 +286,9 @@ TrainResult train_rank(const Job& job, const Program& program, const Text& text,
   RankRun rank(job, program, text, place, options);
   try {
     return rank.run();
-  } catch (...) {
+  } catch (const std::exception& failure) {
     if (options.on_failure) options.on_failure(std::current_exception());
+    rank.fail(failure.what());
     throw;
   }
 }

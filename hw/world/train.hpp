@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hw/kernels/run_kernel.hpp"
+#include "hw/launch/agreement.hpp"
 #include "hw/launch/place.hpp"
 #include "hw/rank/data.hpp"
 #include "hw/world/peers.hpp"
@@ -29,13 +30,16 @@ struct TrainOptions {
   bool traces_kernels = false;            // whether the trace has the kernels of its computes
   std::string record_contributions = {};  // where rank 0 writes a recording of the first step; empty: nowhere
   KernelLibrary library = KernelLibrary::fast;
-  double timeout_s = 300;             // a peer that is silent for this time counts as dead
+  // A rank whose process gives no sign of life for so long counts as dead. One that computes for longer does not.
+  double silence_s = 300;
   double rendezvous_timeout_s = 120;  // ranks may start this far apart
   GroupAlgorithms algorithms = {};    // by which ranks do collectives; none: the plain ones
   bool reads_memory = true;           // whether large messages go from memory to memory on one host
   bool uses_rdma = true;              // whether large messages go by RDMA where both sides have a device
   // Those that are used, in this order; empty: all that can be; nothing: those of the rank's place.
   std::optional<std::vector<std::string>> rdma_devices = {};
+  // What the ranks must have alike besides the training: options of a command, say.
+  Agreement alike = {};
   // Called when something happened that changes nothing for the run: a stranger was turned away. By any rank.
   std::function<void(const std::string&)> on_note = {};
   // Called by every rank when all have met, before anything else. What it throws ends the run.
@@ -50,6 +54,8 @@ struct TrainOptions {
   std::function<void(Rank, RankWork&)> on_start = {};
   // Called when the run of a rank fails, while the rank is still connected to the others.
   std::function<void(const std::exception_ptr&)> on_failure = {};
+  // Called on another thread, with why the run has failed, where this rank computes and cannot end by itself yet.
+  std::function<void(const std::string&)> on_overdue = {};
 };
 
 // Complete on rank 0; on other ranks all fields are empty.

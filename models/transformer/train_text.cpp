@@ -84,6 +84,16 @@ Train read_train(const Yaml& node, const std::string& folder) {
 
 std::string print(const Train& train) { return print_lines(TrainFields{}, train); }
 
+std::vector<std::pair<std::string, std::string>> values_by_key(const Train& train) {
+  std::vector<std::pair<std::string, std::string>> values;
+  const Train standard;
+  TrainFields{}.each([&](const auto& entry) {
+    const bool is_left_out = entry.hides_standard && !differ(entry, train, standard);
+    values.emplace_back(entry.key, is_left_out ? "left out" : entry.text(train));
+  });
+  return values;
+}
+
 Train parse_train(const std::string& text) { return read_train(parse_yaml(text, "train"), "."); }
 
 }  // namespace motley

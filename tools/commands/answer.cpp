@@ -180,7 +180,9 @@ Exit run_own_ranks(int rank_count) {
 
 void run_ranks_of(const std::vector<std::string>& command, int rank_count) {
   const RanksEnded ended = launch_ranks_of(command, rank_count);
-  if (static_cast<Exit>(ended.launched.exit_code) == Exit::interrupted) throw Interrupted();
+  const Exit exit = static_cast<Exit>(ended.launched.exit_code);
+  if (exit == Exit::interrupted || (exit != Exit::ok && ended.launched.was_told_to_end))
+    throw Interrupted(exit);
   if (ended.launched.exit_code != 0) throw RunFailure(ended.launched.message);
 }
 

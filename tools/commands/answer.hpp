@@ -11,10 +11,12 @@
 
 namespace motley {
 
-// An interrupt that ends a command where it has nothing to keep: run() turns it into Exit::interrupted.
+// A signal that ends a command where it has nothing to keep: run() turns it into its exit code, 128 + signal.
 class Interrupted : public std::exception {
  public:
+  explicit Interrupted(Exit its_exit = Exit::interrupted) : exit(its_exit) {}
   const char* what() const noexcept override { return "interrupted"; }
+  const Exit exit;
 };
 
 // Whether what follows is to be answered in JSON: `--json` is among the words before `--`.
@@ -37,7 +39,7 @@ void answer_interrupted() noexcept;
 // result; every rank prints its own errors on stderr. What the first rank that refused says in JSON is printed here.
 Exit run_own_ranks(int rank_count);
 // The same with another command of this program, whose result goes to files: what ranks refuse is not printed on
-// stdout. Throws RunFailure if a rank fails, and Interrupted if that was an interrupt.
+// stdout. Throws RunFailure if a rank fails, and Interrupted if this process was told to end by SIGINT or SIGTERM.
 void run_ranks_of(const std::vector<std::string>& command, int rank_count);
 // Whether this process is a rank that one of these two has started.
 bool is_own_rank();

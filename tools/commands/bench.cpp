@@ -202,7 +202,16 @@ Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOpti
   std::optional<PredictedCalls> predicted;
   if (!arguments.cluster.empty()) predicted.emplace(arguments.cluster, place.rank_count);
   if (predicted && tells) predicted->simulate(options);  // before this process has threads
-  Rendezvous rendezvous(rendezvous_of(place, "bench comm", kSilence_s));
+  RendezvousOptions meeting = rendezvous_of(place, "bench comm", kSilence_s);
+  meeting.silence_s = kSilence_s;
+  meeting.alike = {{"--operations", arguments.operations},
+                   {"--algorithms", arguments.algorithms},
+                   {"--paths", arguments.paths},
+                   {"--memory", arguments.memory},
+                   {"--bytes", arguments.bytes},
+                   {"--seconds-a-time", fmt::format("{}", arguments.seconds_a_time)},
+                   {"--cluster", arguments.cluster.empty() ? "not given" : "given"}};
+  Rendezvous rendezvous(meeting);
   options.hosts = hosts_of(rendezvous);
   if (predicted) predicted->require(inventory_of(rendezvous));
   Benched benched{.calls = {},

@@ -1,12 +1,15 @@
 // How the program answers: logs, exit codes, results that are written completely or not at all.
 #include "tools/commands/command.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -29,15 +32,43 @@ extern "C" void exit_interrupted(int) {
 }
 
 volatile std::sig_atomic_t interrupted = 0;
+
+// Handlers run on a stack of their own. The sgemm of oneDNN 2.6 keeps its stack pointer inside a buffer of the heap: a
+// frame of a handler there overwrote what lay beside it, and some of the interrupts of a rehearsal ended in a corrupt
+// heap (3 of 8 on 2026-11-27). The kernel gives a signal to the main thread, whose stack this is.
+void handle_interrupts(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_ONSTACK | SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+void give_handlers_a_stack() {
+  static std::array<std::byte, std::size_t{64} << 10U> memory;
+  stack_t stack{};
+  stack.ss_sp = memory.data();
+  stack.ss_size = memory.size();
+  sigaltstack(&stack, nullptr);
+}
+
 extern "C" void note_interrupt(int) {
   interrupted = 1;
-  std::signal(SIGINT, exit_interrupted);
+  handle_interrupts(exit_interrupted);
+}
+
+// A command that is started without one of these streams (`0<&-`, as some schedulers do) would open another file in its
+// place. Reading and writing them goes on to fail.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) [[maybe_unused]]
+      const int held = open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 }  // namespace
 
 // Messages are coloured only on a terminal.
 void set_up(const std::string& program, const std::vector<std::string>& words) {
+  hold_standard_streams();
   choose_answer(words);
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   const char* terminal = std::getenv("TERM");
@@ -47,11 +78,12 @@ void set_up(const std::string& program, const std::vector<std::string>& words) {
   auto logger = std::make_shared<spdlog::logger>(program, sink);
   logger->set_pattern(program + ": %^%l%$: %v");
   spdlog::set_default_logger(logger);
-  std::signal(SIGINT, exit_interrupted);
+  give_handlers_a_stack();
+  handle_interrupts(exit_interrupted);
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-void note_interrupts() { std::signal(SIGINT, note_interrupt); }
+void note_interrupts() { handle_interrupts(note_interrupt); }
 bool was_interrupted() { return interrupted != 0; }
 
 Exit run(const CommandBody& body) {
@@ -61,8 +93,8 @@ Exit run(const CommandBody& body) {
     if (exit != Exit::ok) answer("run-failed", exit, "the command has failed; stderr says why");
     return exit;
   } catch (const Interrupted& interrupt) {
-    answer("interrupted", Exit::interrupted, interrupt.what());
-    return Exit::interrupted;
+    answer("interrupted", interrupt.exit, interrupt.what());
+    return interrupt.exit;
   } catch (const Refusal& refusal) {
     spdlog::error("{}", refusal.what());
     for (const Refusal& other : refusal.others()) spdlog::error("{}", other.what());

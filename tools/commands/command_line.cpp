@@ -91,7 +91,7 @@ void Command::example(const std::string& line) const {
                "\n\n"
                "Exit codes: 0 ok, 1 the run failed, 2 bad input, 3 impossible (memory, degrees,\n"
                "reachability), 4 a comparison failed, 5 hardware or an optional part is missing,\n"
-               "130 interrupted.");
+               "130 interrupted, 143 ended by SIGTERM.");
 }
 
 void Command::runs(CommandBody body) const {

@@ -70,7 +70,9 @@ std::string to_text(const ordered_json& pairs, const ordered_json& notes) {
 
 Exit report_as(const Place& place, bool json) {
   constexpr double kSilence_s = 60;
-  Rendezvous rendezvous(rendezvous_of(place, "doctor peers", kSilence_s));
+  RendezvousOptions meeting = rendezvous_of(place, "doctor peers", kSilence_s);
+  meeting.silence_s = kSilence_s;
+  Rendezvous rendezvous(meeting);
   const IdTable<Rank, std::string> answers =
       rendezvous.gather(packed(try_paths(messages_after(rendezvous, place, kSilence_s))));
   if (place.rank != kLeader) return Exit::ok;

@@ -3,13 +3,14 @@
 // program. Read next: hw/launch/launch.hpp.
 #include "hw/launch/launch.hpp"
 
-#include <spawn.h>
 #include <spdlog/spdlog.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -42,12 +43,19 @@ Exit look_first(std::vector<std::string> words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  pid_t child = 0;
-  if (posix_spawnp(&child, pointers[0], nullptr, nullptr, pointers.data(), environ) != 0)
-    return Exit::ok;  // whoever launches the ranks says why
+  constexpr int kCannotRun = 127;
+  const pid_t parent = getpid(), child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent) execvp(pointers[0], pointers.data());
+    _exit(kCannotRun);
+  }
+  if (child < 0) return Exit::ok;
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotRun)
+    return Exit::ok;  // whoever launches the ranks says why
   return WIFEXITED(status) ? static_cast<Exit>(WEXITSTATUS(status)) : Exit::failed;
 }
 

@@ -36,7 +36,10 @@ std::vector<TransferSample> samples_of(const std::vector<TimedTransfers>& timed,
 
 MeasuredTransfers measure_as(const Place& place, const TransferOptions& options) {
   constexpr double kSilence_s = 120;
-  Rendezvous rendezvous(rendezvous_of(place, fmt::format("transfers for {} s", options.seconds), kSilence_s));
+  RendezvousOptions meeting = rendezvous_of(place, "transfers", kSilence_s);
+  meeting.silence_s = kSilence_s;
+  meeting.alike = {{"time of each measurement", fmt::format("{} s", options.seconds)}};
+  Rendezvous rendezvous(meeting);
   Messenger messenger(messages_after(rendezvous, place, kSilence_s));
   Communicator ranks(messenger, 1, all_ranks(rendezvous));
   Sentinel sentinel;

@@ -22,6 +22,7 @@
 #include "models/calibration/kernel_fit.hpp"
 #include "models/calibration/stillness.hpp"
 #include "models/report/coverage.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/explained_routing.hpp"
 #include "tools/commands/measure_host.hpp"
@@ -131,6 +132,7 @@ KernelRates rates_for(const RehearseArguments& options, const Prepared& prepared
   measure.keeps_disturbed = options.keep_disturbed;
   measure.scenarios = {&prepared};
   const HostSamples samples = measure_host(chip, measure);
+  if (was_interrupted()) throw Interrupted();  // too little was measured to fit anything
   KernelRates rates = fit_kernels(samples.table.samples).rates;
   const SamplesOrigin& origin = samples.table.origin;
   rates.library = origin.library;

@@ -17,7 +17,7 @@ namespace motley {
 namespace {
 
 // The last byte is the version of all that is said on such a connection.
-constexpr std::array<std::uint8_t, 8> kProtocol = {'m', 'o', 't', 'l', 'e', 'y', 0, 3};
+constexpr std::array<std::uint8_t, 8> kProtocol = {'m', 'o', 't', 'l', 'e', 'y', 0, 4};
 constexpr std::size_t kChallengeBytes = kProtocol.size() + sizeof(Nonce);
 constexpr std::size_t kIntroductionBytes = 1 + 4 + 4 + 2;
 constexpr std::size_t kAnswerBytes = kIntroductionBytes + sizeof(Nonce) + sizeof(Proof);
@@ -148,7 +148,11 @@ Handshake::State Handshake::take() {
   if (incoming_.size() == kChallengeBytes && outgoing_.empty()) return take_challenge();
   WireReader reader(incoming_);
   const auto proof = copied<Proof>(reader);
-  if (proof == Proof{}) return fail("it refuses this process, which does not have the token of its job");
+  if (proof == Proof{})
+    return fail(
+        "it refuses this process, which does not have the token of its job (MOTLEY_JOB_TOKEN where ranks do "
+        "not have "
+        "one user and one /dev/shm)");
   if (!token_.verify(proof, statement(false))) return fail("it does not have the token of the job");
   return State::done;
 }

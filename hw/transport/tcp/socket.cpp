@@ -174,17 +174,21 @@ std::size_t Socket::read_some(std::span<std::byte> first, std::span<std::byte> t
 }
 
 void Socket::write_all(std::span<const std::byte> bytes, double timeout_s) const {
+  const double limit_s = timeout_s + seconds_for(bytes.size()), until_s = monotonic_s() + limit_s;
   while (!bytes.empty()) {
-    if (!wait_for(descriptor_, POLLOUT, monotonic_s() + timeout_s))
-      throw SocketFailure(SocketEnd::timed_out, fmt::format("nothing was taken for {} s", timeout_s));
+    if (!wait_for(descriptor_, POLLOUT, until_s))
+      throw SocketFailure(SocketEnd::timed_out,
+                          fmt::format("{} bytes were not taken within {:.3g} s", bytes.size(), limit_s));
     bytes = bytes.subspan(write_some(bytes));
   }
 }
 
 void Socket::read_all(std::span<std::byte> bytes, double timeout_s) const {
+  const double limit_s = timeout_s + seconds_for(bytes.size()), until_s = monotonic_s() + limit_s;
   while (!bytes.empty()) {
-    if (!wait_for(descriptor_, POLLIN, monotonic_s() + timeout_s))
-      throw SocketFailure(SocketEnd::timed_out, fmt::format("nothing came for {} s", timeout_s));
+    if (!wait_for(descriptor_, POLLIN, until_s))
+      throw SocketFailure(SocketEnd::timed_out,
+                          fmt::format("{} bytes did not come within {:.3g} s", bytes.size(), limit_s));
     bytes = bytes.subspan(read_some(bytes));
   }
 }

@@ -49,7 +49,8 @@ class Socket {
   std::size_t write_some(std::span<const std::span<const std::byte>> pieces) const;
   std::size_t read_some(std::span<std::byte> bytes) const { return read_some(bytes, {}); }
   std::size_t read_some(std::span<std::byte> first, std::span<std::byte> then) const;
-  // These move all bytes. They throw SocketFailure(timed_out) after `timeout_s` without any byte, or (closed).
+  // These move all bytes. They throw SocketFailure(closed), or (timed_out) where it takes longer than `timeout_s` and
+  // seconds_for() that many bytes, however they trickle.
   void write_all(std::span<const std::byte> bytes, double timeout_s) const;
   void read_all(std::span<std::byte> bytes, double timeout_s) const;
 
@@ -95,6 +96,9 @@ Socket connect_to(const Address& address, double timeout_s);
 // Reads "host:port" or "[IPv6]:port". Throws Refusal "bad-rendezvous" for any other text.
 Address parse_address(const std::string& text);
 std::string print(const Address& address);
+
+// What as many bytes may take on the slowest network that is worth its name: 1 MiB/s.
+constexpr double seconds_for(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 double monotonic_s();  // seconds on this host's steady clock
 double recent_s();     // the same, up to some milliseconds old: it costs much less

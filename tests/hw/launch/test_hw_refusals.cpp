@@ -38,17 +38,19 @@ void place_with(const std::map<std::string, std::string>& variables) {
   });
 }
 
-// Rank 1 connects to rank 0 with another binary or Program.
-void meet(const std::string& binary, const std::string& program) {
+// Rank 1 connects to rank 0 with another binary or Program, or trains otherwise.
+void meet(const std::string& binary, const std::string& program, const std::string& learning_rate,
+          const std::string& title) {
   Socket door = listen_on({"127.0.0.1", 0});
   RendezvousOptions lead{0_rank, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};
-  const RendezvousOptions other{1_rank, 2, lead.at, -1, 30, binary, program};
+  RendezvousOptions other{1_rank, 2, lead.at, -1, 30, binary, program};
+  lead.alike = {{"learning_rate", "0.001"}, {"seed", "1"}};
+  other.alike = {{"learning_rate", learning_rate}, {"seed", learning_rate == "0.001" ? "1" : "2"}};
   lead.listener = door.release();
   std::thread follows([&] { refusal_by([&] { Rendezvous{other}; }); });
   const std::string refusal = refusal_by([&] { Rendezvous{lead}; });
   follows.join();
-  CHECK(refusal ==
-        expected_refusal(binary == "b0" ? "program-differs: two Programs" : "binary-differs: two builds"));
+  CHECK(refusal == expected_refusal(title));
 }
 
 }  // namespace
@@ -154,7 +156,8 @@ TEST_CASE("text that cannot be trained on is refused with its message") {
         expected_refusal("text-vocabulary: fewer words than bytes"));
 }
 
-TEST_CASE("ranks of another binary or Program are refused with their messages") {
-  meet("b1", "p0");
-  meet("b0", "p1");
+TEST_CASE("ranks of another binary or Program, or that train otherwise, are refused with their messages") {
+  meet("b1", "p0", "0.001", "binary-differs: two builds");
+  meet("b0", "p1", "0.001", "program-differs: two Programs");
+  meet("b0", "p0", "0.002", "run-differs: another learning rate and another seed");
 }

@@ -109,6 +109,42 @@ TEST_CASE("a rank that will not end is killed after the grace") {
   REQUIRE(no_child_is_left());
 }
 
+TEST_CASE("a rank that ignores SIGTERM is killed some time after the launcher was told to end") {
+  const TemporaryFolder folder;
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    LaunchOptions options{
+        1, {"/bin/sh", "-c", "trap '' TERM; : > " + folder.path() + "/ready; while :; do sleep 1; done"}};
+    options.end_grace_s = 0.2;
+    const LaunchResult result = launch(options);
+    _exit(result.was_told_to_end ? result.exit_code : 1);
+  }
+  while (!std::filesystem::exists(folder.path() + "/ready")) usleep(1000);
+  kill(launcher, SIGTERM);
+  int status = 0;
+  waitpid(launcher, &status, 0);
+  REQUIRE(WEXITSTATUS(status) == 137);
+}
+
+TEST_CASE("a rank that is stopped is named before one that has noticed") {
+  const TemporaryFolder folder;
+  const auto result = shell(2, "if [ $MOTLEY_RANK = 1 ]; then : > " + folder.path() +
+                                   "/ready; kill -STOP $$; fi; while ! [ -e " + folder.path() +
+                                   "/ready ]; do sleep 0.05; done; sleep 1; exit 1");
+  REQUIRE(result.exit_code == 1);
+  REQUIRE_THAT(result.message, Catch::StartsWith("rank 1 (process ") &&
+                                   Catch::Contains("is stopped by signal 19") &&
+                                   Catch::Contains("and rank 0 (process "));
+  REQUIRE(no_child_is_left());
+}
+
+TEST_CASE("a rank that a signal from outside has ended is named before one that has noticed") {
+  // Rank 0 ends first.
+  const auto result = shell(2, "if [ $MOTLEY_RANK = 0 ]; then exit 1; fi; sleep 0.1; kill -KILL $$");
+  REQUIRE(result.exit_code == 137);
+  REQUIRE_THAT(result.message, Catch::StartsWith("rank 1 (process ") && Catch::Contains("signal 9"));
+}
+
 TEST_CASE("what cannot be run is refused, and so is a number of ranks that makes no sense") {
   REQUIRE_THROWS_WITH(launch({2, {"no-such-command-anywhere"}}),
                       Catch::Contains("cannot run `no-such-command-anywhere`"));

@@ -187,6 +187,38 @@ TEST_CASE("strangers at the rendezvous, and one of the job who says nothing, kee
   CHECK_THAT(notes, Catch::Contains("it does not have the token of the job"));
 }
 
+TEST_CASE("who plays rank 0, has the token and says nonsense is found out") {
+  const JobToken token("secret");
+  for (const std::string& answer_text :
+       {std::string("no JSON"), std::string(R"({"places": []})"), std::string(R"({"refused": {"kind": 7}})"),
+        std::string(R"({"places": [["a", 1, ""], ["a", -5, ""]]})")}) {
+    Socket listener = listen_on({"127.0.0.1", 0});
+    const Address at{"127.0.0.1", listener.local_port()};
+    std::string told;
+    std::thread follows([&] {
+      try {
+        RendezvousOptions options{1_rank, 2, at, -1, 30, "b", "p", token};
+        options.silence_s = 30;
+        const Rendezvous meeting(options);
+      } catch (const RunFailure& failure) {
+        told = failure.what();
+      } catch (const std::exception& bug) {
+        told = std::string("internal: ") + bug.what();
+      }
+    });
+    Door door(std::move(listener), token, nullptr);
+    std::vector<Door::Guest> guests;
+    while (guests.empty()) guests = door.admit();
+    WireWriter answer;
+    answer.add(std::uint8_t{0});
+    answer.add(static_cast<std::uint32_t>(answer_text.size()));
+    answer.add(std::as_bytes(std::span(answer_text)));
+    guests[0].socket.write_all(answer.bytes(), 10);
+    follows.join();
+    CHECK_THAT(told, Catch::Contains("says nothing that rank 0 would"));
+  }
+}
+
 TEST_CASE("a number that is too large for a rank is not taken for another rank") {
   Socket door = listen_on({"127.0.0.1", 0});
   const Address at{"127.0.0.1", door.local_port()};
@@ -194,7 +226,7 @@ TEST_CASE("a number that is too large for a rank is not taken for another rank")
     const Socket socket = dial(at, JobToken(), {ConnectionPurpose::rendezvous, 1_rank, 0_rank, 0}, 10);
     // 2^32 + 1: its lowest 32 bits name rank 1.
     const std::string hello =
-        R"({"protocol": 2, "rank": 4294967297, "rank_count": 2, "binary": "b", "program": "p", "port": 1,)"
+        R"({"protocol": 3, "rank": 4294967297, "rank_count": 2, "binary": "b", "program": "p", "port": 1,)"
         R"( "memory": ""})";
     WireWriter message;
     message.add(static_cast<std::uint32_t>(hello.size()));
