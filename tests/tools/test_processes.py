@@ -69,6 +69,7 @@ def is_alive(process):
         return False
 
 
+@unittest.skipIf("MOTLEY_SANITIZED" in os.environ, "starts the program some hundred times")
 class Processes(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -147,8 +147,8 @@ TEST_CASE("a socket reads and writes all or nothing in the time that it is given
           "[connections]") {
   auto [here, slow] = connection();
   std::atomic<bool> ended = false;
-  std::thread trickles([&] {
-    for (const std::byte byte{}; !ended; sleep_for(0.05)) slow.write_all(std::span(&byte, 1), kEnough_s);
+  std::thread trickles([&ended, &from = slow] {
+    for (const std::byte byte{}; !ended; sleep_for(0.05)) from.write_all(std::span(&byte, 1), kEnough_s);
   });
   std::array<std::byte, 1000> bytes;
   const double begin_s = monotonic_s();
