@@ -8,8 +8,8 @@
 
 namespace motley {
 
-// What is written goes into a file beside `path`, which is renamed at the end: a reader never sees half a file. A device
-// or a pipe (/dev/stdout) is written directly.
+// What is written goes into a file beside `path`, which is renamed at the end: a reader never sees half a file. A
+// device or a pipe (/dev/stdout) is written directly.
 class OutputFile {
  public:
   // Takes over what open_outputs() has opened, or opens it now. Throws Refusal "unwritable-file", which says why, or

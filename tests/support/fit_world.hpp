@@ -58,9 +58,9 @@ class PowerWorld : public Predictor {
 
 inline Eigen::VectorXd random_vector(Eigen::Index n, double scale, unsigned seed) {
   std::mt19937 random(seed);
-  std::normal_distribution<double> normal(0, scale);
+  std::normal_distribution<double> normal;
   Eigen::VectorXd values(n);
-  for (double& value : values) value = normal(random);
+  for (double& value : values) value = scale * normal(random);
   return values;
 }
 

@@ -20,14 +20,14 @@ struct Figures {
 // threefold.
 std::vector<LinkSample> transfers_over(const Figures& link, double noise, std::mt19937_64& random) {
   std::uniform_real_distribution<double> size(2, 7.5), chance(0, 1);
-  std::normal_distribution<double> error(0, noise);
+  std::normal_distribution<double> error;
   std::vector<LinkSample> transfers;
   for (int i = 0; i < 200; ++i) {
     LinkSample sample{.kind = i % 2 == 0 ? "recv" : "all_reduce"};
     sample.latencies = i % 2 == 0 ? 1 : 2;
     sample.bytes = std::pow(10, size(random));
     sample.seconds = sample.latencies * link.latency_s + sample.bytes / link.bytes_per_s;
-    sample.seconds *= noise > 0 && chance(random) < 0.05 ? 3 : std::exp(error(random));
+    sample.seconds *= noise > 0 && chance(random) < 0.05 ? 3 : std::exp(noise * error(random));
     sample.beside_compute = i % 3 == 0;
     transfers.push_back(sample);
   }
