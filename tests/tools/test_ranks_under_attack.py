@@ -19,7 +19,7 @@ import unittest
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 
-KILLS, STOPS = (int(count) for count in os.environ.get("MOTLEY_ATTACKS", "12,6").split(","))
+KILLS, STOPS = (int(count) for count in os.environ.get("MOTLEY_ATTACKS", "6,3").split(","))
 SEED = int(os.environ.get("MOTLEY_SEED", "1"))
 LIMIT_S = 2  # of silence
 END_S = 10  # beyond it, within which all have ended
