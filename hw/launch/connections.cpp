@@ -44,7 +44,7 @@ Connections::~Connections() {
   [[maybe_unused]] const ssize_t bytes = ::write(wake_.descriptor(), &once, sizeof once);
   if (thread_.joinable()) thread_.join();
   if (std::uncaught_exceptions() > 0 && !failure_ && !is_leaving_)
-    failure_ = fmt::format("rank {} failed", options_.rank);
+    failure_ = fmt::format("{} failed", name_of(options_.rank));
   for (const auto& [rank, peer] : peers_) try {
       if (!peer->socket.open() || !peer->ending.empty() || options_.silence_s <= 0) continue;
       if (failure_ && !peer->is_told && !is_leaving_) write(*peer, Kind::failure, *failure_, kFarewell_s);
@@ -113,7 +113,11 @@ void Connections::end(Peer& peer, const std::string& why) {
 }
 
 void Connections::throw_failed(const std::string& why) const {
-  throw RunFailure(fmt::format("rank {}: {}", options_.rank, why));
+  throw RunFailure(fmt::format("{}: {}", name_of(options_.rank), why));
+}
+
+std::string Connections::name_of(Rank rank) const {
+  return options_.name ? options_.name(rank) : fmt::format("rank {}", rank);
 }
 
 // One that has gone may have been ended by the failure of another one, of which it is told soon.
@@ -121,13 +125,13 @@ void Connections::throw_gone(const Peer& peer, const std::string& why) {
   std::unique_lock lock(mutex_);
   if (options_.silence_s > 0)
     changed_.wait_for(lock, std::chrono::duration<double>(kReason_s), [&] { return failure_.has_value(); });
-  throw_failed(failure_.value_or(fmt::format("rank {} is gone ({})", peer.rank, why)));
+  throw_failed(failure_.value_or(fmt::format("{} is gone ({})", name_of(peer.rank), why)));
 }
 
 void Connections::fail(const std::string& what) {
-  const std::string own = fmt::format("rank {}: ", options_.rank);
+  const std::string own = name_of(options_.rank) + ": ";
   const std::string why = what.starts_with(own) ? what.substr(own.size())
-                                                : fmt::format("rank {} failed: {}", options_.rank, what);
+                                                : fmt::format("{} failed: {}", name_of(options_.rank), what);
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
@@ -169,7 +173,7 @@ void Connections::run() {
     if (stops_) return;
     if (!failure_ || is_overdue_ || now_s < failed_at_s_ + kOverdue_s) continue;
     is_overdue_ = true;
-    const std::string why = fmt::format("rank {}: {}", options_.rank, *failure_);
+    const std::string why = fmt::format("{}: {}", name_of(options_.rank), *failure_);
     lock.unlock();
     if (options_.on_overdue) options_.on_overdue(why);
   }
@@ -183,9 +187,8 @@ void Connections::look_for_silence(double passed_s) {
       if (!peer->ending.empty()) continue;
       peer->silent_s += passed_s;
       if (peer->silent_s > options_.silence_s && why.empty())
-        why =
-            fmt::format("rank {} has given no sign of life for {:.3g} s: it is stopped, or its host is gone",
-                        rank, options_.silence_s);
+        why = fmt::format("{} has given no sign of life for {:.3g} s: it is stopped, or its host is gone",
+                          name_of(rank), options_.silence_s);
     }
   }
   if (!why.empty()) set_failure(why);
@@ -236,7 +239,7 @@ void Connections::read_from(Peer& peer) {
     const bool expected = !peer.ending.empty();
     end(peer, failure.what());
     if (!expected && options_.silence_s > 0)
-      set_failure(fmt::format("rank {} is gone ({})", peer.rank, failure.what()));
+      set_failure(fmt::format("{} is gone ({})", name_of(peer.rank), failure.what()));
   }
 }
 
@@ -291,7 +294,7 @@ void Connections::take(Peer& peer, Kind kind, std::string text) {
 // ---- messages
 
 // Returns false when the time is over.
-bool Connections::wait_for_message(Peer& peer, std::unique_lock<std::mutex>& lock, double until_s) {
+bool Connections::await_message(Peer& peer, std::unique_lock<std::mutex>& lock, double until_s) {
   while (peer.inbox.empty() && !failure_ && peer.ending.empty()) {
     const double left_s = until_s - monotonic_s();
     if (left_s <= 0) return false;
@@ -312,16 +315,29 @@ std::string Connections::receive(Rank rank) {
   Peer& from = peer(rank);
   const double limit_s = options_.silence_s > 0 ? kMessage_s : options_.timeout_s;
   std::unique_lock lock(mutex_);
-  const bool in_time = wait_for_message(from, lock, monotonic_s() + limit_s);
+  const bool in_time = await_message(from, lock, monotonic_s() + limit_s);
   if (!from.inbox.empty()) {
     std::string message = std::move(from.inbox.front());
     from.inbox.pop_front();
     return message;
   }
   if (failure_) throw_failed(*failure_);
-  if (!in_time) throw_failed(fmt::format("rank {} has sent nothing for {} s", rank, limit_s));
+  if (!in_time) throw_failed(fmt::format("{} has sent nothing for {} s", name_of(rank), limit_s));
   lock.unlock();
   throw_gone(from, from.ending);
+}
+
+bool Connections::wait_for_message(Rank rank, double seconds) {
+  Peer& from = peer(rank);
+  std::unique_lock lock(mutex_);
+  return await_message(from, lock, monotonic_s() + seconds);
+}
+
+std::optional<std::string> Connections::ending(Rank rank) const {
+  const std::lock_guard lock(mutex_);
+  const std::string& ending = peers_.at(rank)->ending;
+  if (failure_ || ending.empty()) return failure_;
+  return fmt::format("{} is gone ({})", name_of(rank), ending);
 }
 
 void Connections::send(Rank rank, const std::string& message) {

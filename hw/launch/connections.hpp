@@ -34,6 +34,8 @@ struct ConnectionsOptions {
   double timeout_s = 60;  // without heartbeats: for how long a message may be awaited
   // Called once on the thread, some seconds after a failure, where the owner has not ended by then: it computes.
   std::function<void(const std::string&)> on_overdue = {};
+  // What messages call a rank. Without: "rank 2".
+  std::function<std::string(Rank)> name = {};
 };
 
 class Connections {
@@ -50,6 +52,10 @@ class Connections {
   // for each MiB, however its bytes come.
   void send(Rank rank, const std::string& message);
   std::string receive(Rank rank);
+  // Waits for at most so many seconds. Returns whether receive() would not wait: a message has come, or none will.
+  bool wait_for_message(Rank rank, double seconds);
+  // Why no further message will come from the rank: the job has failed, or the rank has ended. Any thread may ask.
+  std::optional<std::string> ending(Rank rank) const;
   // Why the job has failed, as every rank tells it: "rank 2 is gone (the connection was closed)". Any thread may ask.
   std::optional<std::string> failure() const;
   // This rank has failed, or has found out that another one has: all others are told.
@@ -91,7 +97,8 @@ class Connections {
   void end(Peer& peer, const std::string& why);
   void write(Peer& peer, Kind kind, const std::string& text, double limit_s);
   void write_what_goes(Peer& peer);
-  bool wait_for_message(Peer& peer, std::unique_lock<std::mutex>& lock, double until_s);
+  bool await_message(Peer& peer, std::unique_lock<std::mutex>& lock, double until_s);
+  std::string name_of(Rank rank) const;
   [[noreturn]] void throw_gone(const Peer& peer, const std::string& why);
   [[noreturn]] void throw_failed(const std::string& why) const;
 

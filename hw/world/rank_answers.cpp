@@ -23,26 +23,26 @@ struct AnswerHead {
 };
 
 template <class List>
-List read_list(const Socket& socket, std::size_t count, double timeout_s) {
+List read_list(QuestionLine& line, std::size_t count, double timeout_s) {
   List list(count, typename List::value_type{});
-  if (count > 0) socket.read_all(std::as_writable_bytes(std::span(list.data(), count)), timeout_s);
+  if (count > 0) line.read_all(std::as_writable_bytes(std::span(list.data(), count)), timeout_s);
   return list;
 }
 
-void send_failure(const Socket& socket, AnswerHead head, const std::string& kind, const std::string& message,
+void send_failure(QuestionLine& line, AnswerHead head, const std::string& kind, const std::string& message,
                   const std::string& hint) {
   head.kind = kind.size();
   head.message = message.size();
   head.hint = hint.size();
-  socket.write_all(bytes_of_value(head), kForEver_s);
+  line.write_all(bytes_of_value(head), kForEver_s);
   for (const std::string* const text : {&kind, &message, &hint})
-    socket.write_all(std::as_bytes(std::span(*text)), kForEver_s);
+    line.write_all(std::as_bytes(std::span(*text)), kForEver_s);
 }
 
-[[noreturn]] void throw_received(const AnswerHead& head, const Socket& socket, double timeout_s) {
-  const auto kind = read_list<std::string>(socket, head.kind, timeout_s);
-  const auto message = read_list<std::string>(socket, head.message, timeout_s);
-  const auto hint = read_list<std::string>(socket, head.hint, timeout_s);
+[[noreturn]] void throw_received(const AnswerHead& head, QuestionLine& line, double timeout_s) {
+  const auto kind = read_list<std::string>(line, head.kind, timeout_s);
+  const auto message = read_list<std::string>(line, head.message, timeout_s);
+  const auto hint = read_list<std::string>(line, head.hint, timeout_s);
   if (head.outcome == Outcome::refusal) throw Refusal(head.exit_code, kind, {}, message, hint);
   if (head.outcome == Outcome::bug) throw std::logic_error(message);
   throw RunFailure(message);
@@ -50,20 +50,20 @@ void send_failure(const Socket& socket, AnswerHead head, const std::string& kind
 
 }  // namespace
 
-void send_question(const Socket& socket, RankQuestion question, std::span<const float> recorded,
+void send_question(QuestionLine& line, RankQuestion question, std::span<const float> recorded,
                    double timeout_s) {
   question.count = recorded.size();
-  socket.write_all(bytes_of_value(question), timeout_s);
-  socket.write_all(std::as_bytes(recorded), timeout_s);
+  line.write_all(bytes_of_value(question), timeout_s);
+  line.write_all(std::as_bytes(recorded), timeout_s);
 }
 
-std::pair<RankQuestion, std::vector<float>> read_question(const Socket& socket, double timeout_s) {
+std::pair<RankQuestion, std::vector<float>> read_question(QuestionLine& line, double timeout_s) {
   RankQuestion question;
-  socket.read_all(writable_bytes_of_value(question), timeout_s);
-  return {question, read_list<std::vector<float>>(socket, question.count, timeout_s)};
+  line.read_all(writable_bytes_of_value(question), timeout_s);
+  return {question, read_list<std::vector<float>>(line, question.count, timeout_s)};
 }
 
-void send_answer(const Socket& socket, const RankAnswer& answer) {
+void send_answer(QuestionLine& line, const RankAnswer& answer) {
   AnswerHead head;
   head.number = answer.number;
   head.begin_s = answer.begin_s;
@@ -71,42 +71,42 @@ void send_answer(const Socket& socket, const RankAnswer& answer) {
   head.paths = answer.paths;
   head.kernels = answer.kernels.size();
   head.values = answer.values.size();
-  socket.write_all(bytes_of_value(head), kForEver_s);
-  socket.write_all(std::as_bytes(std::span(answer.kernels)), kForEver_s);
-  socket.write_all(std::as_bytes(std::span(answer.values)), kForEver_s);
+  line.write_all(bytes_of_value(head), kForEver_s);
+  line.write_all(std::as_bytes(std::span(answer.kernels)), kForEver_s);
+  line.write_all(std::as_bytes(std::span(answer.values)), kForEver_s);
 }
 
-void send_values(const Socket& socket, std::span<const float> values) {
+void send_values(QuestionLine& line, std::span<const float> values) {
   AnswerHead head;
   head.values = values.size();
-  socket.write_all(bytes_of_value(head), kForEver_s);
-  socket.write_all(std::as_bytes(values), kForEver_s);
+  line.write_all(bytes_of_value(head), kForEver_s);
+  line.write_all(std::as_bytes(values), kForEver_s);
 }
 
-void send_thrown(const Socket& socket) {
+void send_thrown(QuestionLine& line) {
   try {
     throw;
   } catch (const Refusal& refusal) {
-    send_failure(socket, {.outcome = Outcome::refusal, .exit_code = refusal.exit_code()}, refusal.kind(),
+    send_failure(line, {.outcome = Outcome::refusal, .exit_code = refusal.exit_code()}, refusal.kind(),
                  refusal.message(), refusal.hint());
   } catch (const std::logic_error& bug) {
-    send_failure(socket, {.outcome = Outcome::bug}, "", bug.what(), "");
+    send_failure(line, {.outcome = Outcome::bug}, "", bug.what(), "");
   } catch (const std::exception& failure) {
-    send_failure(socket, {.outcome = Outcome::failure}, "", failure.what(), "");
+    send_failure(line, {.outcome = Outcome::failure}, "", failure.what(), "");
   }
 }
 
-RankAnswer read_answer(const Socket& socket, double timeout_s) {
+RankAnswer read_answer(QuestionLine& line, double timeout_s) {
   AnswerHead head;
-  socket.read_all(writable_bytes_of_value(head), timeout_s);
-  if (head.outcome != Outcome::done) throw_received(head, socket, timeout_s);
+  line.read_all(writable_bytes_of_value(head), timeout_s);
+  if (head.outcome != Outcome::done) throw_received(head, line, timeout_s);
   RankAnswer answer;
   answer.number = head.number;
   answer.begin_s = head.begin_s;
   answer.end_s = head.end_s;
   answer.paths = head.paths;
-  answer.kernels = read_list<std::vector<KernelSpan>>(socket, head.kernels, timeout_s);
-  answer.values = read_list<std::vector<float>>(socket, head.values, timeout_s);
+  answer.kernels = read_list<std::vector<KernelSpan>>(line, head.kernels, timeout_s);
+  answer.values = read_list<std::vector<float>>(line, head.values, timeout_s);
   return answer;
 }
 

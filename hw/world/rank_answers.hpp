@@ -1,5 +1,5 @@
-// What the process of a real rank is asked and what it answers, as bytes on a socket. Both ends run the same binary.
-// Read next: hw/world/real_ranks.hpp.
+// What the process of a real rank is asked and what it answers, as bytes. Both ends run the same binary.
+// Read next: hw/world/question_line.hpp, hw/world/real_ranks.hpp.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "hw/transport/tcp/socket.hpp"
+#include "hw/world/question_line.hpp"
 #include "models/world/world.hpp"
 
 namespace motley {
@@ -37,16 +37,16 @@ struct RankAnswer {
 };
 
 // Both throw SocketFailure, after `timeout_s` without any byte, too. `recorded`: what follows the question.
-void send_question(const Socket& socket, RankQuestion question, std::span<const float> recorded,
+void send_question(QuestionLine& line, RankQuestion question, std::span<const float> recorded,
                    double timeout_s);
-std::pair<RankQuestion, std::vector<float>> read_question(const Socket& socket, double timeout_s);
+std::pair<RankQuestion, std::vector<float>> read_question(QuestionLine& line, double timeout_s);
 
 // These wait until the other end takes the answer. They throw SocketFailure(closed).
-void send_answer(const Socket& socket, const RankAnswer& answer);
-void send_values(const Socket& socket, std::span<const float> values);  // as the values of an answer
-void send_thrown(const Socket& socket);  // in a catch clause: answers with what is being thrown
+void send_answer(QuestionLine& line, const RankAnswer& answer);
+void send_values(QuestionLine& line, std::span<const float> values);  // as the values of an answer
+void send_thrown(QuestionLine& line);  // in a catch clause: answers with what is being thrown
 
 // Throws what the other end threw, with its kind, or SocketFailure after `timeout_s` without any byte.
-RankAnswer read_answer(const Socket& socket, double timeout_s);
+RankAnswer read_answer(QuestionLine& line, double timeout_s);
 
 }  // namespace motley

@@ -186,7 +186,7 @@ class RankServer {
 
 // Answers one question. `recorded`: what its step receives, if it says so.
 void serve(RankServer& server, const RankQuestion& question, std::vector<float> recorded,
-           const Socket& socket) {
+           QuestionLine& line) {
   RankAnswer answer;
   switch (question.ask) {
     case RankQuestion::Ask::execute:
@@ -209,14 +209,14 @@ void serve(RankServer& server, const RankQuestion& question, std::vector<float> 
       answer.number = server.loss_sum();
       break;
     case RankQuestion::Ask::values:
-      return send_values(socket, server.values(question.tensor));
+      return send_values(line, server.values(question.tensor));
     case RankQuestion::Ask::clock:
       answer.number = monotonic_s();
       break;
     case RankQuestion::Ask::end:
       return;
   }
-  send_answer(socket, answer);
+  send_answer(line, answer);
 }
 
 // Names what ended a process.
@@ -236,7 +236,7 @@ struct ServerPlace {
   Socket door;
   std::map<Rank, PeerPlace> places;  // of all real ranks
   JobToken token;
-  const Socket& asker;  // to the process that asks the rank
+  const QuestionLine& asker;  // to the process that asks the rank
 };
 
 std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
@@ -250,17 +250,14 @@ std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
   messages.token = place.token;
   if (options.place) messages.rdma_devices = options.place->nics;
   messages.timeout_s = options.deadline_s;
-  messages.gives_up = [&asker = place.asker]() -> std::optional<std::string> {
-    if (asker.is_ended()) return "nobody asks for it any more";
-    return std::nullopt;
-  };
+  messages.gives_up = [&asker = place.asker] { return asker.ending(); };
   return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor, options.algorithms,
                                       std::move(messages));
 }
 
-// Answers questions until an end of them is told: true; or nobody asks any more: false. What `make` throws is the
-// answer to the first question.
-bool answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, const Socket& socket) {
+// Answers questions until an end of them is told. What `make` throws is the answer to the first question. Throws
+// SocketFailure where nobody asks any more.
+void answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, QuestionLine& line) {
   std::unique_ptr<RankServer> server;
   std::exception_ptr failure;
   try {
@@ -268,22 +265,31 @@ bool answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, 
   } catch (...) {
     failure = std::current_exception();
   }
-  try {
-    for (;;) {
-      auto [question, recorded] = read_question(socket, kForEver_s);
-      if (question.ask == RankQuestion::Ask::end) return true;
-      try {
-        if (failure) std::rethrow_exception(failure);
-        serve(*server, question, std::move(recorded), socket);
-      } catch (const SocketFailure&) {
-        throw;
-      } catch (...) {
-        send_thrown(socket);
-      }
+  for (;;) {
+    auto [question, recorded] = read_question(line, kForEver_s);
+    if (question.ask == RankQuestion::Ask::end) return;
+    try {
+      if (failure) std::rethrow_exception(failure);
+      serve(*server, question, std::move(recorded), line);
+    } catch (const SocketFailure&) {
+      throw;
+    } catch (...) {
+      send_thrown(line);
     }
-  } catch (const SocketFailure&) {
-    return false;
   }
+}
+
+// Which process of a launch serves the rank.
+Rank number_among(const std::vector<Rank>& ranks, Rank rank) {
+  return Rank(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+// What messages of the first process of a launch call the processes, by their numbers.
+std::map<Rank, std::string> names_of(const std::vector<Rank>& ranks, const Meeting& met) {
+  std::map<Rank, std::string> names = {{kLeader, fmt::format("real rank {}", met.rank)}};
+  for (const auto& [rank, process] : met.others)
+    names[number_among(ranks, rank)] = fmt::format("real rank {} ({})", rank, process.named);
+  return names;
 }
 
 // What all processes of a launch must agree on besides the Program.
@@ -298,6 +304,7 @@ Agreement agreed(const Job& job, const std::vector<Rank>& ranks, const RealRanks
   alike.push_back({"repeats", fmt::format("{}", how.repeats.timed)});
   alike.push_back({"contribution", std::string(name_of(how.contribution))});
   alike.push_back({"recording", options.recording != nullptr ? "yes" : "no"});
+  alike.push_back({"limit of silence", fmt::format("{} s", options.silence_s)});
   return alike;
 }
 
@@ -316,7 +323,7 @@ RealRanks::~RealRanks() {
   for (const auto& [rank, process] : processes_) {
     if (process.id <= 0) {
       if (is_launched()) try {
-          send_question(process.socket, end, {}, kHurry_s);
+          send_question(*process.line, end, {}, kHurry_s);
         } catch (const SocketFailure&) {  // it has ended
         }
       continue;
@@ -338,17 +345,27 @@ void RealRanks::start_all() {
   for (const Rank rank : ranks_) start(rank, doors, places, token);
 }
 
+// The connections begin after the fork, because they have a thread.
 void RealRanks::meet_launched() {
   Meeting met = meet(*options_.place, ranks_, program_hash(program_), agreed(job_, ranks_, options_),
                      options_.machine, options_.rendezvous_timeout_s);
-  for (auto& [rank, process] : met.others) {
-    process.socket.end_when_silent(options_.host_deadline_s);
-    processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
-                                     process.host.boot == host_id() ? std::optional(0.0) : std::nullopt});
-  }
   Doors doors;
   doors.emplace(met.rank, std::move(met.door));
   start(met.rank, doors, met.places, options_.place->token);
+  connections_ = std::make_unique<Connections>(ConnectionsOptions{
+      .rank = kLeader,
+      .silence_s = options_.silence_s,
+      .name = [names = names_of(ranks_, met)](Rank process) { return names.at(process); }});
+  for (auto& [rank, process] : met.others) {
+    const Rank number = number_among(ranks_, rank);
+    process.socket.end_when_silent(options_.host_deadline_s);
+    connections_->add(number, std::move(process.socket));
+    processes_.emplace(
+        rank, Process{.line = std::make_unique<LaunchedLine>(*connections_, number),
+                      .named = process.named,
+                      .host = process.host,
+                      .ahead_s = process.host.boot == host_id() ? std::optional(0.0) : std::nullopt});
+  }
 }
 
 void RealRanks::start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& places,
@@ -356,72 +373,82 @@ void RealRanks::start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& 
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
     throw RunFailure(fmt::format("cannot reach real rank {}: {}", rank, std::strerror(errno)));
-  Socket here(ends[0]);
-  const Socket there(ends[1]);
+  auto here = std::make_unique<ChildLine>(Socket(ends[0]));
+  ChildLine there{Socket(ends[1])};
   const pid_t parent = getpid(), process = fork();
   if (process < 0) throw RunFailure(fmt::format("cannot start real rank {}: {}", rank, std::strerror(errno)));
   if (process > 0) {
-    processes_.emplace(rank, Process{process,
-                                     std::move(here),
-                                     fmt::format("process {}", process),
-                                     {host_id(), options_.machine},
-                                     0.0});
+    processes_.emplace(rank, Process{.id = process,
+                                     .line = std::move(here),
+                                     .named = fmt::format("process {}", process),
+                                     .host = {host_id(), options_.machine},
+                                     .ahead_s = 0.0});
     return;
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before prctl
   std::signal(SIGINT, SIG_IGN);  // a terminal interrupts all processes at once, and the parent answers it
-  const auto place = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
-  if (!is_launched()) stay_on_processors_of(Rank(place), static_cast<int>(ranks_.size()));
-  here = Socket();
+  if (!is_launched()) stay_on_processors_of(number_among(ranks_, rank), static_cast<int>(ranks_.size()));
+  here.reset();
   processes_.clear();
   ServerPlace mine{rank, std::move(doors.at(rank)), places, token, there};
   doors.clear();  // who calls a rank that has died shall not find its door open here
-  answer_questions([&] { return make_server(job_, program_, ranks_, options_, mine); }, there);
+  try {
+    answer_questions([&] { return make_server(job_, program_, ranks_, options_, mine); }, there);
+  } catch (const SocketFailure&) {  // nobody asks any more
+  }
   _exit(0);
 }
 
 void RealRanks::ask(Rank rank, const RankQuestion& question) {
   if (processes_.empty()) start_all();
+  look_at_launched(rank, question);
   std::vector<float> recorded;
   if (question.recorded) recorded = options_.recording->values(question.step);
   try {
-    send_question(processes_.at(rank).socket, question, recorded, options_.deadline_s);
+    send_question(*processes_.at(rank).line, question, recorded, options_.deadline_s);
   } catch (const SocketFailure&) {
     throw_dead(rank, question);
   }
 }
 
-// Throws Died if a child of this process has ended.
+// Throws Died if another process of the launch is gone or gives no sign of life.
+void RealRanks::look_at_launched(Rank rank, const RankQuestion& question) const {
+  if (!connections_) return;
+  if (const auto failure = connections_->failure())
+    throw Died(*failure + ", " + what_was_done(rank, question));
+}
+
+// Throws Died if a child of this process has ended, or has been stopped for too long.
 void RealRanks::look_at_children(Rank rank, const RankQuestion& question) {
-  for (auto& [each, process] : processes_) {
-    int status = 0;
-    if (process.id <= 0 || waitpid(process.id, &status, WNOHANG) != process.id) continue;
-    process.id = 0;
-    throw Died(fmt::format("real rank {} ({}) {}, {}", each, process.named, ending(status),
-                           what_was_done(rank, question)));
+  for (const auto& [each, process] : processes_)
+    if (process.id > 0) look_at(each, rank, question);
+}
+
+void RealRanks::look_at(Rank child, Rank asked, const RankQuestion& question) {
+  Process& process = processes_.at(child);
+  const auto named = [&] { return fmt::format("real rank {} ({})", child, process.named); };
+  int status = 0;
+  if (waitpid(process.id, &status, WNOHANG | WUNTRACED | WCONTINUED) == process.id) {
+    process.stopped_s.reset();
+    if (WIFSTOPPED(status)) process.stopped_s = monotonic_s();
+    if (WIFEXITED(status) || WIFSIGNALED(status)) {
+      process.id = 0;
+      throw Died(fmt::format("{} {}, {}", named(), ending(status), what_was_done(asked, question)));
+    }
   }
+  if (process.stopped_s && monotonic_s() - *process.stopped_s > options_.silence_s)
+    throw Died(fmt::format("{} has been stopped for {:.3g} s, {}", named(), options_.silence_s,
+                           what_was_done(asked, question)));
 }
 
 // Waits until the rank has begun to answer. Throws Died if any rank has died.
 void RealRanks::wait_for(Rank rank, const RankQuestion& question) {
-  constexpr int kLook_ms = 200;  // how often the children are looked at
+  constexpr double kLook_s = 0.2;  // how often the other ranks are looked at
   const double until_s = monotonic_s() + options_.deadline_s;
   const Process& asked = processes_.at(rank);
-  std::vector<pollfd> waiting{{asked.socket.descriptor(), POLLIN, 0}};
-  std::vector<Rank> launched;  // those others that would close their sockets when they die
-  for (const auto& [each, process] : processes_)
-    if (is_launched() && process.id <= 0 && each != rank) {
-      waiting.push_back({process.socket.descriptor(), POLLRDHUP, 0});
-      launched.push_back(each);
-    }
-  for (;;) {
-    const bool any = poll(waiting.data(), waiting.size(), kLook_ms) > 0;
-    if (any && waiting[0].revents != 0) return;
-    for (std::size_t i = 0; any && i < launched.size(); ++i)
-      if (waiting[i + 1].revents != 0)
-        throw Died(fmt::format("real rank {} ({}) is gone, {}", launched[i], processes_.at(launched[i]).named,
-                               what_was_done(rank, question)));
+  while (!asked.line->wait(kLook_s)) {
+    look_at_launched(rank, question);
     look_at_children(rank, question);
     if (monotonic_s() > until_s)
       throw Died(fmt::format("real rank {} ({}) has not answered for {} s, {}", rank, asked.named,
@@ -430,10 +457,9 @@ void RealRanks::wait_for(Rank rank, const RankQuestion& question) {
 }
 
 RankAnswer RealRanks::answer(Rank rank, const RankQuestion& question) {
-  const Socket& socket = processes_.at(rank).socket;
   wait_for(rank, question);
   try {
-    return read_answer(socket, options_.deadline_s);
+    return read_answer(*processes_.at(rank).line, options_.deadline_s);
   } catch (const SocketFailure&) {
     throw_dead(rank, question);
   }
@@ -452,9 +478,10 @@ std::string RealRanks::what_was_done(Rank rank, const RankQuestion& question) co
   return "at " + describe(program_, rank, question.step.stream, question.step.index);
 }
 
-// The rank has closed its socket, so it has ended or is about to.
+// The rank has closed its line, so it has ended or is about to; or another one of the launch has died.
 void RealRanks::throw_dead(Rank rank, const RankQuestion& question) {
   Process& process = processes_.at(rank);
+  if (process.id <= 0) look_at_launched(rank, question);
   const int id = std::exchange(process.id, 0);
   int status = 0;
   while (id > 0 && waitpid(id, &status, 0) < 0 && errno == EINTR) {
@@ -553,14 +580,21 @@ void serve_real_rank(const Job& job, const Program& program, const std::vector<R
   const std::vector<Rank> real = ascending(ranks);
   Meeting met = meet(options.place.value(), real, program_hash(program), agreed(job, real, options),
                      options.machine, options.rendezvous_timeout_s);
-  const auto& [asking, process] = *met.others.begin();
+  auto& [asking, process] = *met.others.begin();
   process.socket.end_when_silent(options.deadline_s);  // it may read the answers of other ranks first
-  ServerPlace place{met.rank, std::move(met.door), met.places, options.place->token, process.socket};
-  const bool ended =
-      answer_questions([&] { return make_server(job, program, real, options, place); }, process.socket);
-  if (!ended)
-    throw RunFailure(
-        fmt::format("real rank {}: the process of real rank {}, which simulates, is gone", met.rank, asking));
+  const auto name = [served = met.rank, asking = asking](Rank number) {
+    return number == kLeader ? fmt::format("the process of real rank {}, which simulates,", asking)
+                             : fmt::format("real rank {}", served);
+  };
+  Connections connections({.rank = options.place->rank, .silence_s = options.silence_s, .name = name});
+  connections.add(kLeader, std::move(process.socket));
+  LaunchedLine line(connections, kLeader);
+  ServerPlace place{met.rank, std::move(met.door), met.places, options.place->token, line};
+  try {
+    answer_questions([&] { return make_server(job, program, real, options, place); }, line);
+  } catch (const SocketFailure& failure) {
+    throw RunFailure(failure.what());
+  }
 }
 
 }  // namespace motley

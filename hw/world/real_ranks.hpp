@@ -8,15 +8,18 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "hw/launch/connections.hpp"
 #include "hw/rank/executor.hpp"
 #include "hw/rank/recording.hpp"
 #include "hw/transport/peer_place.hpp"
 #include "hw/transport/token.hpp"
 #include "hw/world/launched_ranks.hpp"
+#include "hw/world/question_line.hpp"
 #include "hw/world/rank_answers.hpp"
 #include "hw/world/train.hpp"
 #include "models/scenario/job.hpp"
@@ -27,6 +30,8 @@ struct RealRanksOptions {
   ExecutorOptions executor = {};
   double deadline_s = 300;      // a rank that does not answer for so long counts as dead
   double host_deadline_s = 30;  // and all ranks of another host that does not
+  // A process that is stopped for so long counts as dead, and so does one of a launch that gives no sign of life.
+  double silence_s = 300;
   // Where a launcher has started this process, one of as many as there are real ranks. None: they are forked.
   std::optional<Place> place = {};
   double rendezvous_timeout_s = 120;     // processes of a launch may start this far apart
@@ -66,18 +71,21 @@ class RealRanks : public Executor {
  private:
   struct Process {
     int id = 0;  // of a child of this process; 0: it is not one, or has ended
-    Socket socket;
+    std::unique_ptr<QuestionLine> line;
     std::string named;  // "process 4711"
     RankHost host;
     std::optional<double> ahead_s =
         {};  // its host's clock is ahead of this one's by so much; nothing: not yet known
+    std::optional<double> stopped_s = {};  // a signal has stopped this child at that time
   };
   bool is_launched() const { return options_.place.has_value(); }
   void start_all();
   void meet_launched();
   using Doors = std::map<Rank, Socket>;  // where each rank listens for the others
   void start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& places, const JobToken& token);
+  void look_at_launched(Rank rank, const RankQuestion& question) const;
   void look_at_children(Rank rank, const RankQuestion& question);
+  void look_at(Rank child, Rank asked, const RankQuestion& question);
   void ask(Rank rank, const RankQuestion& question);
   void wait_for(Rank rank, const RankQuestion& question);
   RankAnswer answer(Rank rank, const RankQuestion& question);
@@ -90,6 +98,8 @@ class RealRanks : public Executor {
   const Program& program_;
   const std::vector<Rank> ranks_;  // they ascend
   const RealRanksOptions options_;
+  std::unique_ptr<Connections>
+      connections_;                    // to the other processes of a launch, which outlives their lines
   std::map<Rank, Process> processes_;  // empty: not yet started
   std::vector<KernelSpan> kernels_;
   std::map<Step, PathSet> paths_;  // of the steps of the last communicate()

@@ -1,5 +1,7 @@
 // Mixed with real ranks in processes: with all ranks real it is the real training, bit for bit, in the order of the
 // simulation; any mixture runs, and its tape replays to the same bytes.
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -7,10 +9,13 @@
 
 #include "hw/communicator/parts.hpp"
 #include "models/base/temporary_folder.hpp"
+#include "tests/support/context_jobs.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/laws.hpp"
 #include "tests/support/mixed_run.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/row_jobs.hpp"
+#include "tests/support/tiny_job.hpp"
 
 namespace motley::tests {
 namespace {
@@ -77,6 +82,29 @@ void check_all_real(const Job& job) {
   check_replays(job, program, mixed.trace);
 }
 
+// One of each kind of strategy that any law draws on.
+std::vector<Job> every_job_of_the_laws() {
+  std::vector<Job> all;
+  const auto add = [&](const std::vector<Job>& more) { all.insert(all.end(), more.begin(), more.end()); };
+  for (const Family family : {Family::gpt2, Family::llama}) {
+    add(every_small_job(family));
+    add(every_scheduled_job(family));
+    add(every_divided_job(family));
+    add(every_offloaded_job(family));
+    add(every_job_of_unlike_replicas(family));
+    add(every_resharded_job(family));
+    add(every_context_job(family));
+  }
+  const Transformer experts = tiny_variant("mixtral"), rows = tiny_transformer(Family::llama);
+  add(every_expert_job(experts));
+  add(every_overlapped_expert_job(experts));
+  add(every_divided_expert_job(experts));
+  add(every_row_job(rows));
+  add(every_recomputing_job(rows));
+  add(every_module_job(rows));
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("mixed with all ranks real leaves what real training leaves, bit for bit", "[mixed]") {
@@ -98,18 +126,17 @@ TEST_CASE("mixed with all ranks real leaves what real training leaves, bit for b
 
 TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to the same bytes", "[mixed]") {
   Dice dice(7);
-  std::vector<Job> all = every_small_job(Family::llama);
-  for (const auto& more : {every_divided_job(Family::gpt2), every_offloaded_job(Family::gpt2),
-                           every_scheduled_job(Family::llama), every_resharded_job(Family::llama)})
-    all.insert(all.end(), more.begin(), more.end());
-  for (int draw = 0; draw < (kSanitized ? 6 : 30); ++draw) {
-    const Job& job = all[dice.engine()() % all.size()];
+  std::vector<Job> all = every_job_of_the_laws();
+  std::shuffle(all.begin(), all.end(), dice.engine());
+  std::array<int, 4> jobs_of_zero = {};
+  for (std::size_t i = 0; i < all.size(); i += kSanitized ? 24 : 1) {
+    const Job& job = all[i];
     const Program program = compile(job);
     std::vector<Rank> real;
     for (const Rank rank : program.ranks.ids())
       if (dice.once_in(2)) real.push_back(rank);
     if (real.empty()) real = {0_rank};
-    CAPTURE(draw, real.size(), print(job.strategy));
+    CAPTURE(i, real.size(), print(job.strategy));
     ExecutorOptions how;
     how.contribution = dice.one_of({Contribution::made_up, Contribution::zeros});
     how.communicates = true;
@@ -119,7 +146,9 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
       for (const float value : tensor) REQUIRE(std::isfinite(value));
     REQUIRE(compare(program, simulate_in_child(job, program), mixed.trace).equal_structure());
     check_replays(job, program, mixed.trace);
+    ++jobs_of_zero.at(static_cast<std::size_t>(job.strategy.zero));
   }
+  for (const int jobs : jobs_of_zero) CHECK(jobs > 0);
 }
 
 TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mixed]") {

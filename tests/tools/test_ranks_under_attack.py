@@ -25,11 +25,16 @@ LIMIT_S = 2  # of silence
 END_S = 10  # beyond it, within which all have ended
 LAST_POINT_S = 2.5  # after the start; a run trains after half a second or so
 TRAIN = ["train", "scenarios/quickstart-train.yaml", "--steps", "1000000", "--silence-limit", str(LIMIT_S)]
+MIXED = ["simulate", "scenarios/quickstart-train.yaml", "--world", "mixed", "--real-rank", "0,1", "--repeats", "1000",
+         "--silence-limit", str(LIMIT_S)]  # for longer than any test waits
+FORKED = "mixed"  # its ranks are children of the process that simulates, which says what ended one and exits with 1
 KINDS = {  # how ranks are started, and how many there are
     "train": (TRAIN, 2),
     "launch": (["launch", "-n", "2", "--", PROGRAM, *TRAIN], 2),
     "launch of 4": (["launch", "-n", "4", "--", PROGRAM, *TRAIN, "--set", "train.global_batch=16", "--set",
                      "cluster=host-4", "--set", "strategy.data_parallel=2"], 4),
+    FORKED: (MIXED, 2),
+    "launch of mixed": (["launch", "-n", "2", "--", PROGRAM, *MIXED], 2),
 }
 
 
@@ -67,8 +72,10 @@ class Attacks(unittest.TestCase):
         ranks = {}
         until = time.monotonic() + 60
         while len(ranks) < count and time.monotonic() < until and run.poll() is None:
-            for child in children(run.pid):
-                if (rank := variable(child, "MOTLEY_RANK")) is not None:
+            for number, child in enumerate(children(run.pid)):
+                if kind == FORKED:  # in the order of the ranks
+                    ranks[number] = child
+                elif (rank := variable(child, "MOTLEY_RANK")) is not None:
                     ranks[int(rank)] = child
         self.assertEqual(count, len(ranks), "the ranks did not start")
         return run, ranks
@@ -93,12 +100,13 @@ class Attacks(unittest.TestCase):
         self.assertTrue(lines, told)
         # Of the last line, the rank that is named first is the one to which it was done.
         self.assertEqual(str(victim), re.search(r"rank (\d+) \(process", lines[-1])[1], f"{told}: {errors}")
-        # Each rank that says who has failed names the same: what stands behind "motley: error: rank N: ".
+        # Each rank that says who has failed names the same, perhaps behind its own name: "rank 0: rank 1 is gone".
         for line in lines[:-1]:
-            blamed = re.search(r"error: rank \d+: rank (\d+) ", line)
-            if blamed is None or blamed[1] != str(victim):
+            blamed = re.search(r"error: ((real )?rank \d+: )?(the process of )?(real )?rank (?P<rank>\d+)[ ,]", line)
+            if blamed is None or blamed["rank"] != str(victim):
                 self.wrong.append(f"{told}: {errors}")
-        self.assertEqual(128 + signal.SIGKILL if sent == signal.SIGKILL else 1, run.returncode, f"{told}: {errors}")
+        killed = sent == signal.SIGKILL and kind != FORKED
+        self.assertEqual(128 + signal.SIGKILL if killed else 1, run.returncode, f"{told}: {errors}")
         until = time.monotonic() + 2
         while any(state(process) not in ("", "Z") for process in ranks.values()):
             self.assertLess(time.monotonic(), until, f"{told}: a rank is left")

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -99,6 +100,25 @@ class RealRanks(unittest.TestCase):
                         "strategy: {pipeline_parallel: 2}\n"
                         "world: {kind: mixed, real_ranks: [0, 1], transfers: measured}\n")
         return path
+
+    def test_ranks_of_bench_and_calibrate_with_unlike_options_are_refused_by_all(self):
+        bench = ["bench", "comm", "--operations", "all_reduce", "--algorithms", "ring", "--paths", "tcp", "--memory", "host",
+                 "--bytes", "1 KiB", "--seconds-a-time", "0.002"]
+        transfers = ["calibrate", "--transfers", str(self.folder / "none.csv"), "--seconds", "5"]
+        unlike = [(bench, name, value) for name, value in [
+            ("--operations", "all_gather"), ("--algorithms", "tree"), ("--paths", "shm"),
+            ("--memory", "guarded"), ("--bytes", "2 KiB"), ("--seconds-a-time", "0.003")]]
+        for words, name, value in [*unlike, (transfers, "--seconds", "6")]:
+            with self.subTest(name):
+                at = words.index(name) + 1
+                others = [*words[:at], value, *words[at + 1:]]
+                script = f"[ $MOTLEY_RANK = 1 ] && exec {shlex.join([PROGRAM, *others])}\nexec {shlex.join([PROGRAM, *words])}"
+                answer = motley("launch", "-n", "2", "--", "sh", "-c", script)
+                self.assertEqual((INFEASIBLE, ""), (answer.returncode, answer.stdout), answer.stderr)
+                told = [line for line in answer.stderr.splitlines() if "rank 1 has " in line]
+                self.assertEqual(2, len(told), answer.stderr)  # both ranks say it
+                self.assertRegex(told[0], f"rank 1 has .* {value}.*, rank 0 has {words[at]}")
+        self.assertFalse((self.folder / "none.csv").exists())
 
     def test_transfers_are_measured_where_the_links_were_and_their_tape_replays(self):
         answer = motley("simulate", self.on_machine("another machine"))

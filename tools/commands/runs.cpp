@@ -71,7 +71,9 @@ class MixedRun {
                              .contribution = origin.contribution,
                              .text = text,
                              .communicates = true},
+                .silence_s = world.silence_s,
                 .place = world.place,
+                .rendezvous_timeout_s = start_limit_s(world.silence_s),
                 .machine = machine_kind(host_facts()),
                 .recording = recording_ ? &*recording_ : nullptr,
                 .recorder = recorder_ ? &*recorder_ : nullptr,
@@ -105,37 +107,11 @@ class MixedRun {
 
 void serve_world(const Prepared& prepared, const SimulatedWorld& world) { MixedRun(prepared, world).serve(); }
 
-Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
-  SimOptions options;
-  options.announce = world.announce;
-  options.null = world.choice.kind == WorldKind::null;
-  options.records_kernels = world.records_kernels;
-  options.kernel_ranks = world.kernel_ranks;
-  options.most_kernels = world.most_kernels;
-  std::optional<MixedRun> mixed;
-  if (world.choice.kind == WorldKind::mixed) {
-    RealRanks& ranks = mixed.emplace(prepared, world).start();
-    options.executor = &ranks;
-    options.real_ranks = world.choice.real_ranks;
-    options.real_for_class = world.choice.stand_for == StandFor::alike;
-    options.measured_transfers = world.choice.transfers == TransferTimes::measured;
-    if (options.measured_transfers) {
-      std::map<Rank, RankHost> hosts;
-      for (const Rank rank : options.real_ranks) hosts[rank] = ranks.host(rank);
-      require_own_fabric(prepared, hosts);
-    }
-  }
-  if (world.choice.kind == WorldKind::replay) {
-    need_option(world.recorded.has_value(), world.choice.kind, "a tape",
-                "--tape TAPE, which --world mixed --record TAPE wrote");
-    options.tape = &*world.recorded;
-  }
-  const Job& job = prepared.scenario.job;
+namespace {
+
+Trace simulate_prepared(const Prepared& prepared, const SimulatedWorld& world, const SimOptions& options) {
   try {
-    Trace trace = in_child ? simulate_in_child(job, prepared.program, options)
-                           : simulate(job, prepared.program, options);
-    if (mixed) mixed->close_recording();
-    return trace;
+    return simulate(prepared.scenario.job, prepared.program, options);
   } catch (const Refusal& refusal) {
     if (refusal.kind() == "wrong-tape") throw located(refusal, {.file = world.tape});
     if (refusal.kind() == "wrong-recording") throw located(refusal, {.file = world.choice.recording});
@@ -143,6 +119,45 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
       if (refusal.kind() == kind) throw;
     throw located(refusal, prepared.scenario.cluster_location);
   }
+}
+
+// The processes of real ranks, and the connections to them, are those of this process alone.
+Trace simulate_mixed(const Prepared& prepared, const SimulatedWorld& world, SimOptions options) {
+  MixedRun mixed(prepared, world);
+  RealRanks& ranks = mixed.start();
+  options.executor = &ranks;
+  options.real_ranks = world.choice.real_ranks;
+  options.real_for_class = world.choice.stand_for == StandFor::alike;
+  options.measured_transfers = world.choice.transfers == TransferTimes::measured;
+  if (options.measured_transfers) {
+    std::map<Rank, RankHost> hosts;
+    for (const Rank rank : options.real_ranks) hosts[rank] = ranks.host(rank);
+    require_own_fabric(prepared, hosts);
+  }
+  Trace trace = simulate_prepared(prepared, world, options);
+  mixed.close_recording();
+  return trace;
+}
+
+}  // namespace
+
+Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
+  SimOptions options;
+  options.announce = world.announce;
+  options.null = world.choice.kind == WorldKind::null;
+  options.records_kernels = world.records_kernels;
+  options.kernel_ranks = world.kernel_ranks;
+  options.most_kernels = world.most_kernels;
+  if (world.choice.kind == WorldKind::replay) {
+    need_option(world.recorded.has_value(), world.choice.kind, "a tape",
+                "--tape TAPE, which --world mixed --record TAPE wrote");
+    options.tape = &*world.recorded;
+  }
+  const auto act = [&] {
+    return world.choice.kind == WorldKind::mixed ? simulate_mixed(prepared, world, options)
+                                                 : simulate_prepared(prepared, world, options);
+  };
+  return in_child ? run_in_child(act) : act();
 }
 
 namespace {

@@ -14,6 +14,7 @@
 #include "models/program/expert_load.hpp"
 #include "models/trace/trace.hpp"
 #include "sim/world/memory_need.hpp"
+#include "tools/commands/place_flags.hpp"
 
 namespace motley {
 
@@ -24,6 +25,7 @@ struct SimulatedWorld {
   // Mixed: where a launcher has started this process, one for each real rank. None: simulate_world() starts them.
   std::optional<Place> place = {};
   std::string record_contributions = {};  // mixed: the path of the recording to write; empty: none
+  double silence_s = kSilenceLimit_s;     // mixed
   bool reference_kernels = false;
   bool records_kernels = false;                                          // in the trace
   std::vector<Rank> kernel_ranks = {};                                   // see SimOptions::kernel_ranks

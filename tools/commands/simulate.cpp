@@ -46,6 +46,7 @@ struct SimulateArguments {
   std::string stand_for, contribution, transfers;  // empty: not given
   std::string record_contributions, recording;     // empty: not given
   PlaceFlags place;
+  double silence_limit_s = kSilenceLimit_s;
   int warm_up = -1, repeats = 0;  // -1, 0: not given
   std::string trace, trace_ranks;
   bool trace_kernels = false, no_trace_kernels = false;
@@ -110,6 +111,7 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   world.records_kernels = options.trace_kernels || may_record;
   if (!options.trace_kernels) world.most_kernels = kMostKernelsUnasked;
   world.place = place_of_launch(choice, options.place);
+  world.silence_s = options.silence_limit_s;
   return world;
 }
 
@@ -316,6 +318,7 @@ void add_mixed_options(const Command& command, SimulateArguments& options) {
   command.option("--recording", options.recording,
                  "mixed: simulated ranks contribute what this file has, which --record-contributions wrote");
   add_place_flags(command, options.place);
+  add_silence_limit(command, options.silence_limit_s);
   command.option("--record", options.record, "mixed: write the tape that --world replay reads");
   command.option("--tape", options.tape, "replay: a tape that --record wrote");
 }

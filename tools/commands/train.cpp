@@ -48,7 +48,7 @@ struct TrainArguments {
   std::string record_contributions;  // empty: not given
   PlaceFlags place;
   std::string rdma;  // empty: not given
-  double silence_limit_s = 300;
+  double silence_limit_s = kSilenceLimit_s;
   bool any_hosts = false, check = false, json = false;
   std::string out;
   std::string memory;  // empty: not given
@@ -167,9 +167,6 @@ std::int64_t steps_of(const TrainArguments& options, const Job& job) {
   return options.steps > 0 ? options.steps : job.train.steps;
 }
 
-// Ranks may start as far apart beyond the limit of silence, where that is short.
-constexpr double kStart_s = 6;
-
 TrainOptions train_options(const TrainArguments& options, const Job& job, Telling& telling) {
   TrainOptions chosen;
   chosen.steps = steps_of(options, job);
@@ -183,8 +180,7 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Tellin
   if (!options.rdma.empty() && chosen.uses_rdma)
     chosen.rdma_devices = options.rdma == "all" ? std::vector<std::string>() : names_in(options.rdma);
   chosen.silence_s = options.silence_limit_s;
-  // Who has met is watched; who has not come must do so in time.
-  chosen.rendezvous_timeout_s = std::min(chosen.rendezvous_timeout_s, options.silence_limit_s + kStart_s);
+  chosen.rendezvous_timeout_s = start_limit_s(options.silence_limit_s);
   chosen.on_note = [](const std::string& what) { spdlog::warn("{}", what); };
   chosen.on_overdue = [](const std::string& why) {
     spdlog::error("{}", why);
@@ -281,10 +277,7 @@ void add_train(const Command& program) {
   command.option("--rdma", options->rdma,
                  "the RDMA devices for large messages between hosts: all, none, or names as mlx5_0,mlx5_1; "
                  "default: those that MOTLEY_NIC names, or all");
-  command
-      .option("--silence-limit", options->silence_limit_s,
-              "seconds after which a rank that gives no sign of life counts as dead; one that computes lives")
-      .between(0.5, 86400.0);
+  add_silence_limit(command, options->silence_limit_s);
   command.flag("--any-hosts", options->any_hosts,
                "let ranks run on several hosts that are not the nodes of the scenario's cluster");
   add_memory_limit(command, options->memory, "all ranks of this host");

@@ -121,6 +121,45 @@ TEST_CASE("a rank whose own work fails says why, to every rank", "[connections]"
   CHECK(failure_of([&] { leader.receive(2_rank); }) == "rank 0: rank 1 failed: no room");
 }
 
+TEST_CASE("an owner that computes on after a failure is told on the thread, once", "[connections]") {
+  auto [here, there] = connection();
+  std::atomic<int> told = 0;
+  std::string why;
+  {
+    Connections leader({.rank = 0_rank, .silence_s = 2, .on_overdue = [&](const std::string& what) {
+                          why = what;
+                          ++told;
+                        }});
+    leader.add(1_rank, std::move(here));
+    there = Socket();
+    while (told == 0) sleep_for(0.1);
+    sleep_for(0.5);
+  }
+  CHECK(told == 1);
+  CHECK_THAT(why, Catch::StartsWith("rank 0: rank 1 is gone ("));
+}
+
+TEST_CASE("ranks are called by their names, where they have any", "[connections]") {
+  auto [here, there] = connection();
+  auto [to_other, other_end] = connection();
+  const auto name = [](Rank rank) { return rank == 0_rank ? "the first" : "the other"; };
+  Connections leader({.rank = 0_rank, .silence_s = 30, .name = name});
+  Connections other({.rank = 2_rank, .silence_s = 30, .name = name});
+  leader.add(1_rank, std::move(here));
+  leader.add(2_rank, std::move(to_other));
+  other.add(0_rank, std::move(other_end));
+  CHECK_FALSE(leader.ending(1_rank));
+  CHECK_FALSE(leader.wait_for_message(1_rank, 0));
+  there = Socket();
+  CHECK(leader.wait_for_message(1_rank, kEnough_s));
+  CHECK_THAT(leader.ending(1_rank).value_or(""), Catch::StartsWith("the other is gone ("));
+  CHECK_THAT(failure_of([&] { leader.receive(1_rank); }),
+             Catch::StartsWith("the first: the other is gone ("));
+  CHECK_THAT(failure_of([&] { other.receive(0_rank); }), Catch::StartsWith("the other: the other is gone ("));
+  other.fail("the other: no room");
+  CHECK(other.failure() == leader.failure());
+}
+
 TEST_CASE("bytes that trickle in do not put off the end of a message", "[connections]") {
   for (const double silence_s : {1.0, 0.0}) {  // with heartbeats and without
     auto [here, slow] = connection();

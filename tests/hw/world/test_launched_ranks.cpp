@@ -1,6 +1,8 @@
 // Real ranks whose processes were started before, as a launcher does: they meet and serve, the dead are named, and all
 // end with the first process.
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 #include "hw/world/launched_ranks.hpp"
 #include "hw/world/real_ranks.hpp"
@@ -21,8 +23,11 @@ struct Launch {
   Program program = compile(job);
   std::vector<Rank> real = {3_rank, 1_rank, 2_rank};  // in any order
 
+  double silence_s = 300;
+
   RealRanksOptions options_at(const Place& place, double deadline_s = 100) const {
-    return {.executor = {.communicates = true}, .deadline_s = deadline_s, .place = place};
+    return {
+        .executor = {.communicates = true}, .deadline_s = deadline_s, .silence_s = silence_s, .place = place};
   }
   void serve(const Place& place) const { serve_real_rank(job, program, real, options_at(place)); }
 };
@@ -59,9 +64,9 @@ TEST_CASE("a launched real rank that dies is named, whichever rank is asked", "[
     if (asked == 1_rank) kill(ranks.process(1_rank), SIGSTOP);  // it never answers
     if (asked == 3_rank) kill(others.ids[1], SIGSTOP);
     kill(killed, SIGKILL);
-    CHECK_THAT(
-        failure_of([&] { execute_first(ranks, launch.program, asked); }),
-        Catch::StartsWith(fmt::format("real rank 2 (process {} at 127.0.0.1) is gone, at stage ", killed)));
+    CHECK_THAT(failure_of([&] { execute_first(ranks, launch.program, asked); }),
+               Catch::StartsWith(fmt::format("real rank 2 (process {} at 127.0.0.1) is gone (", killed)) &&
+                   Catch::Contains("), at stage "));
   }
 }
 
@@ -75,12 +80,77 @@ TEST_CASE("a launched real rank that does not answer is named after its deadline
       Catch::StartsWith("real rank 3 (process ") && Catch::Contains("has not answered for 0.3 s, at stage"));
 }
 
+TEST_CASE("a launched real rank that is stopped is named, whichever rank is asked, and ends the others",
+          "[real ranks]") {
+  Launch launch;
+  launch.silence_s = 1;
+  for (const Rank asked : {1_rank, 2_rank, 3_rank}) {
+    OtherProcesses others(3, [&](const Place& place) {
+      const std::string failure = failure_of([&] { launch.serve(place); });
+      if (!failure.starts_with("real rank 3: real rank 2 (process ")) return;
+      if (failure.find(" has given no sign of life for 1 s") != std::string::npos) throw RunFailure(failure);
+    });
+    {
+      RealRanks ranks(launch.job, launch.program, launch.real, launch.options_at(others.first()));
+      execute_first(ranks, launch.program, 3_rank);
+      kill(others.ids[0], SIGSTOP);
+      const auto ask_on = [&] {
+        for (;;) ranks.loss_sum(asked);
+      };
+      CHECK_THAT(failure_of(ask_on), Catch::StartsWith(fmt::format(
+                                         "real rank 2 (process {} at 127.0.0.1) has given no sign of "
+                                         "life for 1 s: it is stopped, or its host is gone, while rank {} ",
+                                         others.ids[0], asked)));
+    }
+    CHECK(others.exit_code_of(2) == 1);
+  }
+}
+
+TEST_CASE("launched real ranks fail when the process that asks them is stopped", "[real ranks]") {
+  Launch launch;
+  launch.silence_s = 1;
+  OtherProcesses others(3, [&](const Place& place) {
+    const std::string failure = failure_of([&] { launch.serve(place); });
+    if (failure.find(": the process of real rank 1, which simulates, has given no sign of life for 1 s") !=
+        std::string::npos)
+      throw RunFailure(failure);
+  });
+  const Place place = others.first();
+  const pid_t first = fork();
+  if (first == 0) {
+    RealRanks ranks(launch.job, launch.program, launch.real, launch.options_at(place));
+    execute_first(ranks, launch.program, 3_rank);
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  close(place.listener);
+  CHECK(others.exit_code_of(1) == 1);
+  CHECK(others.exit_code_of(2) == 1);
+  kill(first, SIGKILL);
+  REQUIRE(waitpid(first, nullptr, 0) == first);
+}
+
+TEST_CASE("launched real ranks wait for a process that simulates for longer than the limit of silence",
+          "[real ranks]") {
+  Launch launch;
+  launch.silence_s = 1;
+  OtherProcesses others(3, [&](const Place& place) { launch.serve(place); });
+  {
+    RealRanks ranks(launch.job, launch.program, launch.real, launch.options_at(others.first()));
+    CHECK(ranks.loss_sum(3_rank) == 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    CHECK(execute_first(ranks, launch.program, 3_rank) > 0);
+  }
+  CHECK(others.exit_code_of(1) == 0);
+  CHECK(others.exit_code_of(2) == 0);
+}
+
 TEST_CASE("launched real ranks fail when the process that asks them dies", "[real ranks]") {
   const Launch launch;
   OtherProcesses others(3, [&](const Place& place) {
     if (place.rank != 2_rank) return launch.serve(place);
     const std::string failure = failure_of([&] { launch.serve(place); });
-    if (failure != "real rank 3: the process of real rank 1, which simulates, is gone")
+    if (!failure.starts_with("real rank 3: the process of real rank 1, which simulates, is gone ("))
       throw RunFailure(failure);
   });
   const Place place = others.first();

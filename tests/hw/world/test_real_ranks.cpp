@@ -6,7 +6,9 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "hw/world/real_ranks.hpp"
 #include "models/base/refusal.hpp"
@@ -99,6 +101,26 @@ TEST_CASE("a real rank that does not answer is named after its deadline", "[real
   const Step computes = first_step_with(program, 0_rank, Op::compute);
   CHECK_THAT(failure_of([&] { ranks.execute(computes, instruction_at(program, computes)); }),
              Catch::StartsWith("real rank 0 ") && Catch::Contains("has not answered for 0.3 s"));
+}
+
+TEST_CASE("a real rank that is stopped for too long is named; one that goes on in time lives",
+          "[real ranks]") {
+  const Job job = tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  const Step computes = first_step_with(program, 0_rank, Op::compute);
+  RealRanks ranks(job, program, {0_rank, 1_rank}, {.silence_s = 3});
+  const int process = ranks.process(0_rank);
+  kill(process, SIGSTOP);
+  std::thread wakes([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    kill(process, SIGCONT);
+  });
+  CHECK(ranks.loss_sum(0_rank) == 0);
+  wakes.join();
+  kill(process, SIGSTOP);
+  CHECK_THAT(failure_of([&] { ranks.execute(computes, instruction_at(program, computes)); }),
+             Catch::StartsWith(
+                 fmt::format("real rank 0 (process {}) has been stopped for 3 s, at stage ", process)));
 }
 
 TEST_CASE("real ranks die with the process that asks them, however it dies", "[real ranks]") {

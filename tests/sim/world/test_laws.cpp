@@ -101,6 +101,32 @@ Cluster at_half_speed(Cluster cluster) {
   for (Network& network : cluster.networks) network.latency_s *= 2;
   return cluster;
 }
+// Each wire a million times slower or faster, or anything between; each latency, too, or none.
+Cluster at_any_speed(Cluster cluster, Dice& dice) {
+  const auto factor = [&] {
+    return std::pow(10.0, std::uniform_real_distribution<double>(-6, 6)(dice.engine()));
+  };
+  const auto latency = [&](double seconds) { return dice.once_in(4) ? 0 : seconds * factor(); };
+  for (NodeGroup& group : cluster.groups) {
+    group.inside.bandwidth *= factor();
+    group.inside.latency_s = latency(group.inside.latency_s);
+    for (Nic& nic : group.nics) {
+      nic.bandwidth *= factor();
+      nic.latency_s = latency(nic.latency_s);
+    }
+    if (group.host) group.host->link *= factor();
+  }
+  for (GroupLink& link : cluster.links) {
+    link.bandwidth *= factor();
+    link.latency_s = latency(link.latency_s);
+  }
+  for (Network& network : cluster.networks) {
+    network.uplink *= factor();
+    network.latency_s = latency(network.latency_s);
+  }
+  return cluster;
+}
+
 // Whether the job uses constants that do not scale with units: other transports than the NIC's own, staging, site links
 // over RDMA, and algorithms that depend on times of a switch or a library.
 bool has_constants(const Job& job) {
@@ -177,6 +203,20 @@ TEST_CASE("half of every rate and twice every latency make all times twice as lo
     CHECK(apart(on(run, at_half_speed(run.job.cluster)), run.trace, {}, 2) <= kReordered * end_of(run.trace));
   });
   CHECK(tried > kLawDraws / 8);
+}
+
+// Seconds of very unlike sizes must neither end a simulation (a deadlock that is none) nor lose what is short.
+TEST_CASE("a program that runs on some links runs on any, however slow or fast", "[laws]") {
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned seed) {
+    Dice dice(seed);
+    const Trace trace = on(run, at_any_speed(run.job.cluster, dice));
+    REQUIRE(trace.events.size() % run.trace.events.size() ==
+            0);  // steps that overlap may be more until they are steady
+    for (const TraceEvent& event : trace.events) {
+      REQUIRE(std::isfinite(event.end_s));
+      REQUIRE((event.begin_s >= 0 && event.matched_s >= event.begin_s && event.end_s >= event.matched_s));
+    }
+  });
 }
 
 TEST_CASE("ranks under other numbers do the same at the same time", "[laws]") {
