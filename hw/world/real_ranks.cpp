@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -13,19 +12,15 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <memory>
-#include <span>
 #include <utility>
 
-#include "hw/communicator/parts.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/transport/host_id.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/world/launched_ranks.hpp"
-#include "hw/world/peers.hpp"
-#include "hw/world/real_world.hpp"
+#include "hw/world/rank_server.hpp"
 #include "hw/world/training_agreement.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -33,191 +28,6 @@
 namespace motley {
 
 namespace {
-
-// Stands for the ranks that are simulated: takes whatever is sent, and brings what they contribute.
-class ImaginedPeers : public Peers {
- public:
-  ImaginedPeers(const Program& program, Rank rank, Contribution contribution)
-      : program_(program), rank_(rank), contribution_(contribution) {}
-  Moved send(Rank, const StageMessage&, std::span<const float>, Posted mine) override { return {mine, {}}; }
-  Moved receive(Rank, const StageMessage&, std::span<float> values, Posted mine) override {
-    make_up(contribution_, values);
-    return {mine, {}};
-  }
-  // Sums of which nobody brings anything are left as they are, before this is called.
-  Moved collect(GroupId id, const GroupCall&, std::span<float> values, Posted mine) override {
-    const Group& group = program_.groups[id];
-    for (std::size_t i = 0; i < group.ranks.size(); ++i)
-      if (group.ranks[i] != rank_) make_up(contribution_, part(values, i, group.ranks.size()));
-    return {mine, {}};
-  }
-  void abort(const std::string&) override {}
-
- private:
-  const Program& program_;
-  const Rank rank_;
-  const Contribution contribution_;
-};
-
-// What comes to the step of one question.
-class StepArrivals : public Arrivals {
- public:
-  // Who brings it: other ranks, or those that stand for them; nobody, so that the places keep what they hold; or a
-  // recording.
-  enum class From : std::uint8_t { ranks, nobody, recording };
-  void begin(From from, RecordedValues recorded, bool keeps) {
-    from_ = from;
-    recorded_ = std::move(recorded);
-    keeps_ = keeps;
-    kept_.clear();
-  }
-  bool bring(const Step&, Places places) override {
-    if (from_ == From::recording) recorded_.fill(places);
-    return from_ != From::ranks;
-  }
-  void came(const Step&, Places places) override {
-    if (keeps_) append_values(places, kept_);
-  }
-  void end() const {
-    if (from_ == From::recording) recorded_.check_all_taken();
-  }
-  const std::vector<float>& kept() const { return kept_; }
-
- private:
-  From from_ = From::ranks;
-  RecordedValues recorded_;
-  bool keeps_ = false;
-  std::vector<float> kept_;
-};
-
-// A real rank in its process: answers questions until nobody asks any more.
-class RankServer {
- public:
-  // `ranks`: all that are real; `messages`: between them.
-  RankServer(const Job& job, const Program& program, const std::vector<Rank>& ranks, Rank rank,
-             const ExecutorOptions& options, const GroupAlgorithms& algorithms, MessengerOptions messages)
-      : program_(program),
-        executor_(program, job.transformer, job.train, rank, options),
-        messenger_(std::move(messages)),
-        real_(program, messenger_, algorithms),
-        present_(
-            program, messenger_, ranks,
-            [contribution = options.contribution](std::span<float> part) { make_up(contribution, part); }),
-        imagined_(program, rank, options.contribution),
-        moving_world_(program, executor_.work(), rank, &real_),
-        imagining_world_(program, executor_.work(), rank, &imagined_) {
-    for (RealWorld* const world : {&moving_world_, &imagining_world_}) world->use(&arrivals_);
-  }
-
-  double execute(const RankQuestion& question, std::vector<float> recorded) {
-    const Step& step = question.step;
-    if (question.recorded) executor_.bring_inside(RecordedValues(std::move(recorded)));
-    return executor_.execute(step, program_.at(step.rank, step.stream, step.index));
-  }
-  std::vector<KernelSpan> kernels() const { return executor_.kernels(); }
-  double loss_sum() { return executor_.work().loss_sum(); }
-  std::span<const float> values(TensorId tensor) { return executor_.work().values(tensor, kNoMicroBatch); }
-
-  const std::vector<float>& received() const { return arrivals_.kept(); }  // if the question keeps it
-
-  TraceEvent move(const RankQuestion& question) {
-    const Step& step = question.step;
-    const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
-    make_up_used(instruction);
-    arrivals_.begin(StepArrivals::From::ranks, {}, question.keeps);
-    try {
-      return moving_world_.perform_alone(step, instruction);
-    } catch (...) {
-      messenger_.abort("a transfer failed");  // the other side waits no longer
-      throw;
-    }
-  }
-
-  // Performs the step as if the ranks that are simulated were here. Returns the paths to and from those that are real.
-  PathSet imagine(const RankQuestion& question, std::vector<float> recorded) {
-    const Step& step = question.step;
-    const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
-    make_up_used(instruction);
-    const auto from = question.recorded ? StepArrivals::From::recording
-                      : question.shares ? StepArrivals::From::ranks
-                                        : source(instruction);
-    arrivals_.begin(from, RecordedValues(std::move(recorded)), question.keeps);
-    imagining_world_.meet(question.shares ? static_cast<Peers*>(&present_) : &imagined_);
-    PathSet paths;
-    try {
-      paths = imagining_world_.perform_alone(step, instruction).paths;
-    } catch (...) {
-      messenger_.abort("a transfer failed");  // the other real members wait no longer
-      throw;
-    }
-    arrivals_.end();
-    return paths;
-  }
-
- private:
-  // Simulated ranks of whom nothing is recorded add nothing to a sum.
-  static StepArrivals::From source(const Instruction& instruction) {
-    const auto* const collective = instruction.as<Collective>();
-    const bool sums = collective != nullptr && (collective->kind == CollectiveKind::all_reduce ||
-                                                collective->kind == CollectiveKind::reduce_scatter ||
-                                                collective->kind == CollectiveKind::reduce);
-    return sums ? StepArrivals::From::nobody : StepArrivals::From::ranks;
-  }
-
-  // Makes up what the step reads and nobody has brought.
-  void make_up_used(const Instruction& instruction) {
-    if (const PeerMessage* message = instruction.message();
-        message != nullptr && !makes_received(instruction))
-      executor_.make_up_missing(message->tensor, instruction.micro_batch);
-    const auto* collective = instruction.as<Collective>();
-    if (collective == nullptr || collective->shard) return;
-    for (const TensorId id : collective->tensors) executor_.make_up_missing(id, instruction.micro_batch);
-  }
-
-  const Program& program_;
-  HostExecutor executor_;
-  Messenger messenger_;
-  RealPeers real_;
-  PresentPeers present_;
-  ImaginedPeers imagined_;
-  StepArrivals arrivals_;
-  RealWorld moving_world_, imagining_world_;
-};
-
-// Answers one question. `recorded`: what its step receives, if it says so.
-void serve(RankServer& server, const RankQuestion& question, std::vector<float> recorded,
-           QuestionLine& line) {
-  RankAnswer answer;
-  switch (question.ask) {
-    case RankQuestion::Ask::execute:
-      answer.number = server.execute(question, std::move(recorded));
-      answer.kernels = server.kernels();
-      break;
-    case RankQuestion::Ask::move: {
-      const TraceEvent moved = server.move(question);
-      answer.begin_s = moved.begin_s;
-      answer.end_s = moved.end_s;
-      answer.paths = moved.paths;
-      answer.values = server.received();
-      break;
-    }
-    case RankQuestion::Ask::imagine:
-      answer.paths = server.imagine(question, std::move(recorded));
-      answer.values = server.received();
-      break;
-    case RankQuestion::Ask::loss:
-      answer.number = server.loss_sum();
-      break;
-    case RankQuestion::Ask::values:
-      return send_values(line, server.values(question.tensor));
-    case RankQuestion::Ask::clock:
-      answer.number = monotonic_s();
-      break;
-    case RankQuestion::Ask::end:
-      return;
-  }
-  send_answer(line, answer);
-}
 
 // Names what ended a process.
 struct Died : RunFailure {
@@ -239,9 +49,8 @@ struct ServerPlace {
   const QuestionLine& asker;  // to the process that asks the rank
 };
 
-std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
-                                        const std::vector<Rank>& ranks, const RealRanksOptions& options,
-                                        ServerPlace& place) {
+RankServerOptions server_options(const std::vector<Rank>& ranks, const RealRanksOptions& options,
+                                 ServerPlace& place) {
   MessengerOptions messages;
   messages.rank = place.rank;
   messages.listener = std::move(place.door);
@@ -251,32 +60,7 @@ std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
   if (options.place) messages.rdma_devices = options.place->nics;
   messages.timeout_s = options.deadline_s;
   messages.gives_up = [&asker = place.asker] { return asker.ending(); };
-  return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor, options.algorithms,
-                                      std::move(messages));
-}
-
-// Answers questions until an end of them is told. What `make` throws is the answer to the first question. Throws
-// SocketFailure where nobody asks any more.
-void answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, QuestionLine& line) {
-  std::unique_ptr<RankServer> server;
-  std::exception_ptr failure;
-  try {
-    server = make();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  for (;;) {
-    auto [question, recorded] = read_question(line, kForEver_s);
-    if (question.ask == RankQuestion::Ask::end) return;
-    try {
-      if (failure) std::rethrow_exception(failure);
-      serve(*server, question, std::move(recorded), line);
-    } catch (const SocketFailure&) {
-      throw;
-    } catch (...) {
-      send_thrown(line);
-    }
-  }
+  return {ranks, place.rank, options.executor, options.algorithms, std::move(messages)};
 }
 
 // Which process of a launch serves the rank.
@@ -394,7 +178,7 @@ void RealRanks::start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& 
   ServerPlace mine{rank, std::move(doors.at(rank)), places, token, there};
   doors.clear();  // who calls a rank that has died shall not find its door open here
   try {
-    answer_questions([&] { return make_server(job_, program_, ranks_, options_, mine); }, there);
+    answer_questions(job_, program_, server_options(ranks_, options_, mine), there);
   } catch (const SocketFailure&) {  // nobody asks any more
   }
   _exit(0);
@@ -591,7 +375,7 @@ void serve_real_rank(const Job& job, const Program& program, const std::vector<R
   LaunchedLine line(connections, kLeader);
   ServerPlace place{met.rank, std::move(met.door), met.places, options.place->token, line};
   try {
-    answer_questions([&] { return make_server(job, program, real, options, place); }, line);
+    answer_questions(job, program, server_options(real, options, place), line);
   } catch (const SocketFailure& failure) {
     throw RunFailure(failure.what());
   }
