@@ -7,6 +7,7 @@
 // tests/sim/world/test_invariants.cpp.
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include "models/compile/compile.hpp"
 #include "models/plan/levers.hpp"
