@@ -75,6 +75,17 @@ void refuse_too_many_divided_layers(const Strategy& strategy) {
                       fmt::format("at most {} layers in a stage: more stages, or `zero: 1`", kMostDivided));
 }
 
+// Each virtual stage has four streams, and whatever runs a rank looks at all of its streams again and again.
+void refuse_too_many_chunks(const Strategy& strategy) {
+  constexpr std::size_t kMostChunks = 256;
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const Stage& stage : pipeline.stages)
+      if (const std::size_t chunks = 1 + stage.more.size(); chunks > kMostChunks)
+        throw Refusal(Exit::infeasible, "program-too-large", {},
+                      fmt::format("a stage holds {} virtual stages", chunks),
+                      fmt::format("at most {}: more stages, or fewer virtual stages", kMostChunks));
+}
+
 std::int64_t count_instructions(const Program& program) {
   std::int64_t count = 0;
   for (const RankProgram& rank_program : program.rank_programs)
@@ -122,6 +133,7 @@ Program compile(const Job& job) {
   refuse_too_many(estimated_instructions(job), "instructions");
   refuse_too_many(most_layer_passes(job.strategy), "layers of micro-batches in a stage");
   refuse_too_many_divided_layers(job.strategy);
+  refuse_too_many_chunks(job.strategy);
   Program program;
   for (const CompilePass& pass : compile_passes()) {
     pass.run(job, program);
