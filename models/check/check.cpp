@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -14,6 +15,7 @@
 #include "models/check/memory_extra.hpp"
 #include "models/check/memory_kept.hpp"
 #include "models/check/memory_text.hpp"
+#include "models/check/program_figures.hpp"
 #include "models/program/collective.hpp"
 #include "models/world/null_world.hpp"
 
@@ -134,7 +136,8 @@ void check_task(const Collective& collective, int R) {
 void check_instruction_of_rank(const Program& program, Rank rank, const Instruction& instruction) {
   const RankEntry& entry = program.ranks[rank];
   if (const PeerMessage* message = instruction.message()) {
-    if (!entry.peers.has(message->slot) || !entry.peers[message->slot])
+    if (!entry.peers.has(message->slot) || !entry.peers[message->slot] ||
+        program.program_of(rank).chunks.empty())
       refuse_program("a transfer without a peer");
     if (!other_end(program, rank, message->slot))
       refuse_program("a transfer whose peer does not hold the neighbouring virtual stage");
@@ -162,55 +165,85 @@ void check_rank(const Program& program, Rank rank) {
       check_instruction_of_rank(program, rank, instruction);
 }
 
-// Counts, for each tensor of each micro-batch, the writes that allocate it and the instructions that free it. The
-// order of streams does not matter.
+// Each rank of a group knows the group, and is in it once.
+void check_members(const Program& program) {
+  std::vector<std::pair<GroupId, Rank>> members, known;
+  for (const GroupId id : program.groups.ids())
+    for (const Rank rank : program.groups[id].ranks) members.emplace_back(id, rank);
+  for (const Rank rank : program.ranks.ids())
+    for (const std::optional<GroupId> id : program.ranks[rank].groups)
+      if (id) known.emplace_back(*id, rank);
+  std::sort(members.begin(), members.end());
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  if (members != known) refuse_program("a group whose ranks are not those that name it");
+}
+
+// Counts, for each tensor of one micro-batch, the writes that allocate it and the instructions that free it. The order
+// of streams does not matter.
 class LifetimeCounts {
  public:
   explicit LifetimeCounts(const RankProgram& rank_program)
-      : rank_program_(rank_program),
-        counts_(rank_program.tensors.size() * at(rank_program.micro_batches + 1)) {}
+      : rank_program_(rank_program), counts_(rank_program.tensors.size()) {}
 
   void add(const Instruction& instruction) {
-    Count* const counts = counts_.data() + at(instruction.micro_batch + 1) * rank_program_.tensors.size();
-    for (TensorId id : instruction.frees) ++counts[at(id)].freed;
+    for (TensorId id : instruction.frees) ++count(id).freed;
     if (makes_received(instruction) || makes_tensors(rank_program_, instruction))
-      for (TensorId id : moved_tensors(instruction)) ++counts[at(id)].written;
+      for (TensorId id : moved_tensors(instruction)) ++count(id).written;
     if (const auto* copy = instruction.as<Copy>())
       for (TensorId id : copy->into)
-        if (per_micro_batch(rank_program_.tensors[id].role)) ++counts[at(id)].written;
+        if (per_micro_batch(rank_program_.tensors[id].role)) ++count(id).written;
     const auto* compute = instruction.as<Compute>();
     if (compute == nullptr) return;
     const auto& kernels = rank_program_.blocks[compute->block].kernels;
     for (int i = compute->first_kernel; i < compute->last_kernel; ++i) {
-      for (TensorId id : kernels[at(i)].frees) ++counts[at(id)].freed;
+      for (TensorId id : kernels[at(i)].frees) ++count(id).freed;
       if (is_collective(kernels[at(i)].op)) continue;
-      for (TensorId id : kernels[at(i)].out) ++counts[at(id)].written;
+      for (TensorId id : kernels[at(i)].out) ++count(id).written;
     }
   }
 
-  void refuse_unbalanced() const {
-    const std::size_t tensors = rank_program_.tensors.size();
-    for (std::size_t i = 0; i < counts_.size(); ++i)
-      if (counts_[i].written != counts_[i].freed || counts_[i].written > 1)
+  // Refuses the first tensor that is not freed as often as it is written, and forgets what was counted.
+  void take_balanced(std::int32_t micro_batch) {
+    std::sort(counted_.begin(), counted_.end());
+    for (const TensorId id : counted_) {
+      const Count seen = std::exchange(counts_[id], {});
+      if (seen.written != seen.freed || seen.written > 1)
         refuse_program(fmt::format("{}: tensor `{}` of micro-batch {} is written {} times and freed {} times",
-                                   rank_program_.name, rank_program_.tensors[TensorId(i % tensors)].name,
-                                   static_cast<std::int64_t>(i / tensors) - 1, counts_[i].written,
-                                   counts_[i].freed));
+                                   rank_program_.name, rank_program_.tensors[id].name, micro_batch,
+                                   seen.written, seen.freed));
+    }
+    counted_.clear();
   }
 
  private:
   struct Count {
     int written = 0, freed = 0;
   };
+  Count& count(TensorId id) {
+    Count& here = counts_[id];
+    if (here.written == 0 && here.freed == 0) counted_.push_back(id);
+    return here;
+  }
   const RankProgram& rank_program_;
-  std::vector<Count> counts_;  // by micro-batch (kNoMicroBatch first), then tensor
+  IdTable<TensorId, Count> counts_;
+  std::vector<TensorId> counted_;
 };
 
+// Looks at one micro-batch after the other: the counts of all of them would take gigabytes.
 void check_lifetimes(const RankProgram& rank_program) {
-  LifetimeCounts counts(rank_program);
+  std::vector<const Instruction*> all;
   for (const Stream& stream : rank_program.streams)
-    for (const Instruction& instruction : stream.instructions) counts.add(instruction);
-  counts.refuse_unbalanced();
+    for (const Instruction& instruction : stream.instructions) all.push_back(&instruction);
+  std::stable_sort(all.begin(), all.end(), [](const Instruction* a, const Instruction* b) {
+    return a->micro_batch < b->micro_batch;
+  });
+  LifetimeCounts counts(rank_program);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    counts.add(*all[i]);
+    if (i + 1 == all.size() || all[i + 1]->micro_batch != all[i]->micro_batch)
+      counts.take_balanced(all[i]->micro_batch);
+  }
 }
 
 void check_reachable(const Program& program, const Cluster& cluster) {
@@ -296,6 +329,7 @@ std::vector<Blocked> find_deadlock(const Program& program) {
 }
 
 void check_indices(const Program& program) {
+  check_figures(program);
   for (const RankProgram& rank_program : program.rank_programs) {
     if (rank_program.micro_batches < 1 || rank_program.micro_batches > 1'000'000)
       refuse_program(fmt::format("{} micro-batches", rank_program.micro_batches));
@@ -317,6 +351,7 @@ void check_indices(const Program& program) {
   for (const Group& group : program.groups)
     for (const Rank rank : group.ranks)
       if (!program.ranks.has(rank)) refuse_program("a group of a rank that is not there");
+  check_members(program);
   for (const RankEntry& entry : program.ranks)
     if (!program.rank_programs.has(entry.rank_program)) refuse_program("a rank of no class");
   for (Rank rank : program.ranks.ids()) check_rank(program, rank);

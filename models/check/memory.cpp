@@ -6,6 +6,7 @@
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
 #include "models/check/memory_extra.hpp"
 #include "models/check/memory_kept.hpp"
 #include "models/check/memory_text.hpp"
@@ -129,7 +130,8 @@ std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Clus
   std::map<int, std::int64_t> nodes;
   for (Rank rank : program.ranks.ids()) {
     const RankEntry& entry = program.ranks[rank];
-    nodes[cluster.chip_node[at(entry.chip)]] += stays[entry.rank_program] + memory[rank].host;
+    std::int64_t& node = nodes[cluster.chip_node[at(entry.chip)]];
+    node = size_sum(node, stays[entry.rank_program] + memory[rank].host);
   }
   return nodes;
 }

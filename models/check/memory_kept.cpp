@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/base/index.hpp"
+#include "models/base/size.hpp"
 #include "models/program/account.hpp"
 
 namespace motley {
@@ -19,14 +20,19 @@ bool keeps_otherwise(const Chip& chip) {
          chip.software.kept_weights.value > 0;
 }
 
-std::int64_t elements_of(const Tensor& tensor) {
-  std::int64_t count = 1;
-  for (std::int64_t extent : tensor.shape) count *= extent;
+// A double: what is kept of a long sequence's scores may be more than an int64 counts.
+double elements_of(const Tensor& tensor) {
+  double count = 1;
+  for (std::int64_t extent : tensor.shape) count *= static_cast<double>(extent);
   return count;
 }
 
-std::int64_t times(double bytes, std::int64_t count) {
-  return static_cast<std::int64_t>(bytes * static_cast<double>(count));
+// Refuses ("too-large") what cannot be counted.
+std::int64_t times(double bytes, double count) {
+  const double product = bytes * count;
+  constexpr std::int64_t kTooLarge = 2 * kMostSize;
+  return size_sum(0,
+                  product <= static_cast<double>(kMostSize) ? static_cast<std::int64_t>(product) : kTooLarge);
 }
 
 // Enlarges the kept scores. The row of each query is as long as the whole sequence, of which a rank may have a part.
@@ -37,7 +43,8 @@ void keep_scores(RankProgram& rank_program, const Kernel& kernel, double bytes) 
   if (kept.shape.size() == 4)
     kept.bytes = times(bytes, elements_of(kept));
   else
-    kept.bytes += times(bytes, elements_of(kept) * kept.shape.back() * rank_program.context_parallel);
+    kept.bytes += times(
+        bytes, elements_of(kept) * static_cast<double>(kept.shape.back() * rank_program.context_parallel));
 }
 
 // Adds two masks: after attention, and after the feed-forward part, which has the same rows and width.
@@ -82,7 +89,7 @@ void keep_weight_gradients(RankProgram& rank_program, double bytes) {
     dummy.name = "weight gradient";
     dummy.role = TensorRole::gradient;
     dummy.shape = {n, k};
-    dummy.bytes = times(bytes, n * k);
+    dummy.bytes = times(bytes, static_cast<double>(n) * static_cast<double>(k));
     rank_program.tensors.add(dummy);
   }
 }
@@ -91,7 +98,8 @@ void keep_weight_gradients(RankProgram& rank_program, double bytes) {
 void keep_optimizer(RankProgram& rank_program, double bytes) {
   for (Tensor& tensor : rank_program.tensors)
     if (tensor.role == TensorRole::optimizer)
-      tensor.bytes = times(bytes, elements_of(tensor) / tensor.shape.front());
+      tensor.bytes = times(
+          bytes, elements_of(tensor) / static_cast<double>(std::max<std::int64_t>(tensor.shape.front(), 1)));
 }
 
 // Changes the bytes of weights that are multiplied in fp8 with one scale for each tensor.
@@ -150,7 +158,7 @@ std::map<TensorId, Format> narrow_rows(const RankProgram& rank_program) {
 void keep_rows_narrow(RankProgram& rank_program) {
   for (const auto& [id, format] : narrow_rows(rank_program)) {
     Tensor& tensor = rank_program.tensors[id];
-    tensor.bytes = bytes_of(format, elements_of(tensor));
+    tensor.bytes = bytes_of(format, static_cast<std::int64_t>(elements_of(tensor)));
   }
 }
 
@@ -170,8 +178,8 @@ void keep_expert_rows(RankProgram& rank_program) {
         Tensor& tensor = rank_program.tensors[id];
         if (tensor.use != TensorUse::expert_rows || !done.insert(id).second) continue;
         const double rows = static_cast<double>(tensor.shape.front());
-        const double share = kRoom * static_cast<double>(expected.at(kernel.layer)) / rows;
-        tensor.bytes = times(std::min(1.0, share), tensor.bytes);
+        const double share = kRoom * static_cast<double>(expected[kernel.layer]) / rows;
+        if (share < 1) tensor.bytes = times(share, static_cast<double>(tensor.bytes));
       }
 }
 
@@ -200,6 +208,7 @@ void keep(RankProgram& rank_program, const Chip& chip, bool is_adamw) {
   if (chip.software.kept_optimizer.value > 0 && is_adamw)
     keep_optimizer(rank_program, chip.software.kept_optimizer.value);
   if (chip.software.kept_weights.value > 0) keep_weights(rank_program, chip.software.kept_weights.value);
+  refuse_uncountable(rank_program);
   account_bytes(rank_program);
 }
 

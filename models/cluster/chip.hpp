@@ -2,6 +2,7 @@
 // source. Read next: models/cluster/chip_software.hpp.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,8 +37,10 @@ std::vector<std::string> software_keys();
 // Reads a chip from a map with keys of both parts. Throws Refusal for an unknown key or figure.
 Chip read_chip(const Yaml& node, const std::string& default_name);
 Chip load_chip(const std::string& path_or_name);  // a shipped name or a path
+// own: figures of the chip. factors: figures of any chip, whose shares are factors on a chip's own, and may be above 1.
+enum class FigureUse : std::uint8_t { own, factors };
 // Replaces some figures of a chip. `node` holds only these, each as {value, source}.
-void replace_figures(const Yaml& node, Chip& chip);
+void replace_figures(const Yaml& node, Chip& chip, FigureUse use = FigureUse::own);
 std::string print(const Chip& chip, const std::string& indent);  // read_chip() reads it back
 
 }  // namespace motley

@@ -20,11 +20,27 @@ using FigureMember = std::variant<Sourced Chip::*, Sourced ChipSoftware::*, Sour
 // What an absent figure causes: its chip is refused, print() leaves it out, or print() writes null.
 enum class Absent : std::uint8_t { refused, left_out, unknown };
 
+// What a plain number counts, and the most that it can be. The smallest values are those of any plain number.
+struct Kind {
+  double most = 0;
+  const char* what = "";
+};
+// Assumes: no software is slower than its kernels' formulas by more than a factor of a thousand, and none keeps more
+// than 4 KiB for an element.
+constexpr Kind kShare{1, "a share"}, kFactor{1000, "a factor"},
+    kHalving{1 << 22, "a size at which a share halves"}, kUnits{1 << 20, "a number of units"},
+    kKept{4096, "bytes of one element"}, kDeviation{0.3, "a standard deviation of speeds"};
+
 struct Figure {
   std::string key;
   FigureMember member;
-  std::optional<Dimension> dimension;  // nothing: the figure is a plain number
+  std::variant<Dimension, Kind> unit;
   Absent absent = Absent::left_out;
+
+  std::optional<Dimension> dimension() const {  // nothing: the figure is a plain number
+    const auto* const dimension = std::get_if<Dimension>(&unit);
+    return dimension == nullptr ? std::nullopt : std::optional(*dimension);
+  }
 };
 
 // Lists the figures in the order of print().
@@ -34,33 +50,33 @@ const std::vector<Figure>& figures() {
       {"memory", &Chip::memory_bytes, bytes, Absent::refused},
       {"reserved_memory", &ChipSoftware::reserved_memory, bytes},
       {"memory_bandwidth", &Chip::memory_bandwidth, bytes_per_second, Absent::refused},
-      {"multiprocessors", &Chip::multiprocessors, {}},
-      {"gemm_efficiency", &ChipSoftware::gemm_efficiency, {}, Absent::refused},
-      {"gemm_k_half", &ChipSoftware::gemm_k_half, {}},
-      {"gemm_wave", &ChipSoftware::gemm_wave, {}},
-      {"attention_efficiency", &ChipSoftware::attention_efficiency, {}, Absent::refused},
-      {"attention_s_half", &ChipSoftware::attention_s_half, {}},
-      {"bandwidth_efficiency", &ChipSoftware::bandwidth_efficiency, {}, Absent::refused},
+      {"multiprocessors", &Chip::multiprocessors, kUnits},
+      {"gemm_efficiency", &ChipSoftware::gemm_efficiency, kShare, Absent::refused},
+      {"gemm_k_half", &ChipSoftware::gemm_k_half, kHalving},
+      {"gemm_wave", &ChipSoftware::gemm_wave, kShare},
+      {"attention_efficiency", &ChipSoftware::attention_efficiency, kShare, Absent::refused},
+      {"attention_s_half", &ChipSoftware::attention_s_half, kHalving},
+      {"bandwidth_efficiency", &ChipSoftware::bandwidth_efficiency, kShare, Absent::refused},
       {"kernel_overhead", &ChipSoftware::kernel_overhead, seconds},
       {"step_overhead", &ChipSoftware::step_overhead, seconds},
-      {"gemm_backward", &ChipSoftware::gemm_backward, {}},
-      {"elementwise_passes", &ChipSoftware::elementwise_passes, {}},
-      {"unfused_attention", &ChipSoftware::unfused_attention, {}},
+      {"gemm_backward", &ChipSoftware::gemm_backward, kFactor},
+      {"elementwise_passes", &ChipSoftware::elementwise_passes, kFactor},
+      {"unfused_attention", &ChipSoftware::unfused_attention, kFactor},
       {"layer_launch", &ChipSoftware::layer_launch, seconds},
       {"expert_launch", &ChipSoftware::expert_launch, seconds},
-      {"launch_wait", &ChipSoftware::launch_wait, {}},
+      {"launch_wait", &ChipSoftware::launch_wait, kShare},
       {"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, seconds},
       {"pass_overhead", &ChipSoftware::pass_overhead, seconds},
-      {"collective_share", &ChipSoftware::collective_share, {}},
-      {"variation", &ChipSoftware::variation, {}},
-      {"overlap_slowdown", &ChipSoftware::overlap_slowdown, {}},
-      {"kept_scores", &ChipSoftware::kept_scores, {}},
-      {"kept_masks", &ChipSoftware::kept_masks, {}},
-      {"kept_logits", &ChipSoftware::kept_logits, {}},
-      {"kept_weight_gradients", &ChipSoftware::kept_weight_gradients, {}},
-      {"one_master", &ChipSoftware::one_master, {}},
-      {"kept_optimizer", &ChipSoftware::kept_optimizer, {}},
-      {"kept_weights", &ChipSoftware::kept_weights, {}},
+      {"collective_share", &ChipSoftware::collective_share, kShare},
+      {"variation", &ChipSoftware::variation, kDeviation},
+      {"overlap_slowdown", &ChipSoftware::overlap_slowdown, kFactor},
+      {"kept_scores", &ChipSoftware::kept_scores, kKept},
+      {"kept_masks", &ChipSoftware::kept_masks, kKept},
+      {"kept_logits", &ChipSoftware::kept_logits, kKept},
+      {"kept_weight_gradients", &ChipSoftware::kept_weight_gradients, kKept},
+      {"one_master", &ChipSoftware::one_master, kShare},
+      {"kept_optimizer", &ChipSoftware::kept_optimizer, kKept},
+      {"kept_weights", &ChipSoftware::kept_weights, kKept},
       {"power", &Chip::watts, watts, Absent::unknown},
       {"price", &Chip::price_per_hour, dollars_per_hour, Absent::unknown},
   };
@@ -79,17 +95,35 @@ auto& part_of(Held& chip, Value ChipSoftware::*member) {
   return chip.software.*member;
 }
 
-void read_value(const Yaml& node, const Figure& figure, Sourced& value) {
-  value = read_sourced(node, figure.dimension,
+// Refuses a plain number that no chip and no software can have.
+void refuse_beyond(const Yaml& node, const Figure& figure, FigureUse use, double value) {
+  const auto* const kind = std::get_if<Kind>(&figure.unit);
+  if (kind == nullptr) return;
+  const bool is_ratio = use == FigureUse::factors && kind->most == kShare.most;
+  const Kind& limit = is_ratio ? kFactor : *kind;
+  if (value <= limit.most) return;
+  const YamlEntry* const inner = node->find("value");
+  throw Refusal(Exit::usage, "out-of-bounds", inner == nullptr ? node->where : inner->value->where,
+                fmt::format("`{}` is {}, out of bounds", figure.key, format_exact(value)),
+                fmt::format("it is {}: at most {}", limit.what, format_exact(limit.most)));
+}
+
+void read_value(const Yaml& node, const Figure& figure, FigureUse use, Sourced& value) {
+  value = read_sourced(node, figure.dimension(),
                        figure.absent == Absent::refused ? Sign::positive : Sign::not_negative);
+  refuse_beyond(node, figure, use, value.value);
 }
-void read_value(const Yaml& node, const Figure&, SourcedSwitch& value) { value = read_switch(node); }
-
-void read_figure(const Yaml& node, const Figure& figure, Chip& chip) {
-  std::visit([&](auto member) { read_value(node, figure, part_of(chip, member)); }, figure.member);
+void read_value(const Yaml& node, const Figure&, FigureUse, SourcedSwitch& value) {
+  value = read_switch(node);
 }
 
-std::string print_value(const Figure& figure, const Sourced& value) { return print(value, figure.dimension); }
+void read_figure(const Yaml& node, const Figure& figure, FigureUse use, Chip& chip) {
+  std::visit([&](auto member) { read_value(node, figure, use, part_of(chip, member)); }, figure.member);
+}
+
+std::string print_value(const Figure& figure, const Sourced& value) {
+  return print(value, figure.dimension());
+}
 std::string print_value(const Figure&, const SourcedSwitch& value) { return print(value); }
 
 // Prints one line, or nothing.
@@ -144,7 +178,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
   read_peaks(fields.need("peak"), chip);
   for (const Figure& figure : figures()) {
     const Yaml value = figure.absent == Absent::refused ? fields.need(figure.key) : fields.find(figure.key);
-    if (value) read_figure(value, figure, chip);
+    if (value) read_figure(value, figure, FigureUse::own, chip);
   }
   if (const Yaml kernels = fields.find("kernels")) chip.software.kernels = read_kernel_rates(kernels);
   if (const Yaml layers = fields.find("layers")) chip.software.layers = read_layers(layers);
@@ -161,12 +195,12 @@ Chip load_chip(const std::string& path_or_name) {
   return telling_all_refusals([&] { return read_chip(read_yaml(path), stem_of(path)); });
 }
 
-void replace_figures(const Yaml& node, Chip& chip) {
+void replace_figures(const Yaml& node, Chip& chip, FigureUse use) {
   std::vector<std::string> keys;
   for (const Figure& figure : figures()) keys.push_back(figure.key);
   const Fields fields(node, "figures of a chip", keys);
   for (const Figure& figure : figures())
-    if (const Yaml value = fields.find(figure.key)) read_figure(value, figure, chip);
+    if (const Yaml value = fields.find(figure.key)) read_figure(value, figure, use, chip);
 }
 
 std::string print(const Chip& chip, const std::string& indent) {
@@ -196,7 +230,7 @@ std::vector<ChipFigure> list_figures(const Chip& chip) {
         [&](auto member) {
           const auto& given = part_of(chip, member);
           if (given == std::remove_cvref_t<decltype(given)>{}) return;
-          listed.push_back({figure.key, words_of(given.value, figure.dimension), given.source});
+          listed.push_back({figure.key, words_of(given.value, figure.dimension()), given.source});
         },
         figure.member);
   if (!chip.software.kernels.source.empty())

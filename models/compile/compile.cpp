@@ -8,18 +8,20 @@
 #include "models/base/refusal.hpp"
 #include "models/base/size.hpp"
 #include "models/compile/compile_passes.hpp"
+#include "models/program/account.hpp"
 
 namespace motley {
 namespace {
 
 // The largest program that is compiled. Published runs have up to 65,536 forwards in all their stages together (1,024
-// micro-batches through 64 virtual stages); a program of a million instructions takes several seconds and half a GB.
-constexpr std::int64_t kMostInstructions = 1'000'000;
+// micro-batches through 64 virtual stages); a program of half a million instructions takes up to half a GB.
+constexpr std::int64_t kMostInstructions = 500'000;
 
 // Instructions that each layer has of its own in a forward and its backward: the cut computes, gathers and reductions
-// of its parameters, exchanges of its experts, tensor-parallel collectives.
-std::int64_t instructions_of_layer(const Job& job, const Stage& stage) {
+// of its parameters, exchanges of its experts, tensor-parallel collectives, keys and values of other ranks.
+std::int64_t instructions_of_layer(const Job& job, const PipelineTemplate& pipeline, const Stage& stage) {
   std::int64_t count = 0;
+  if (pipeline.context_parallel > 1) count += 8;
   if (job.strategy.zero > 1) count += 4;
   if (stage.expert_parallel > 1) count += 8;
   if (stage.tensor_parallel > 1 && job.fidelity.tensor_parallel != CollectiveLevel::formula) count += 8;
@@ -31,22 +33,25 @@ std::int64_t estimated_instructions(const Job& job) {
   std::int64_t sum = 0;
   for (const PipelineTemplate& pipeline : job.strategy.templates)
     for (const VirtualStage& stage : virtual_stages(pipeline)) {
-      const std::int64_t of_layer = instructions_of_layer(job, pipeline.stages[at(stage.stage)]);
+      const std::int64_t of_layer = instructions_of_layer(job, pipeline, pipeline.stages[at(stage.stage)]);
       const std::int64_t of_micro_batch = 2 + of_layer * (stage.layers.last - stage.layers.first);
       sum = size_sum(sum, size_product({pipeline.micro_batches, of_micro_batch}));
     }
   return sum;
 }
 
-// What is counted for each tensor and micro-batch takes memory, too.
+std::int64_t layers_of(const Stage& stage) {
+  std::int64_t layers = stage.last_layer - stage.first_layer;
+  for (const Layers& more : stage.more) layers += more.last - more.first;
+  return layers;
+}
+
+// What is counted for each layer and micro-batch takes time, too.
 std::int64_t most_layer_passes(const Strategy& strategy) {
   std::int64_t most = 0;
   for (const PipelineTemplate& pipeline : strategy.templates)
-    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-      std::int64_t layers = pipeline.stages[i].last_layer - pipeline.stages[i].first_layer;
-      for (const Layers& more : pipeline.stages[i].more) layers += more.last - more.first;
-      most = std::max(most, size_product({layers, pipeline.micro_batches}));
-    }
+    for (const Stage& stage : pipeline.stages)
+      most = std::max(most, size_product({layers_of(stage), pipeline.micro_batches}));
   return most;
 }
 
@@ -60,14 +65,25 @@ void refuse_too_many(std::int64_t count, const char* what) {
 
 // Passes over layers that are divided one by one take time that grows with the square of their number.
 void refuse_too_many_divided_layers(const Strategy& strategy) {
-  constexpr std::int64_t kMostDivided = 1024;
+  constexpr std::int64_t kMostDivided = 512;
   if (strategy.zero < 2) return;
   for (const PipelineTemplate& pipeline : strategy.templates)
-    for (const VirtualStage& stage : virtual_stages(pipeline))
-      if (const std::int64_t layers = stage.layers.last - stage.layers.first; layers > kMostDivided)
+    for (const Stage& stage : pipeline.stages)
+      if (const std::int64_t layers = layers_of(stage); layers > kMostDivided)
         throw Refusal(Exit::infeasible, "program-too-large", {},
                       fmt::format("a stage has {} layers, each divided by `zero: {}`", layers, strategy.zero),
                       fmt::format("at most {} layers in a stage: more stages, or `zero: 1`", kMostDivided));
+}
+
+// Each virtual stage has four streams, and whatever runs a rank looks at all of its streams again and again.
+void refuse_too_many_chunks(const Strategy& strategy) {
+  constexpr std::size_t kMostChunks = 256;
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const Stage& stage : pipeline.stages)
+      if (const std::size_t chunks = 1 + stage.more.size(); chunks > kMostChunks)
+        throw Refusal(Exit::infeasible, "program-too-large", {},
+                      fmt::format("a stage holds {} virtual stages", chunks),
+                      fmt::format("at most {}: more stages, or fewer virtual stages", kMostChunks));
 }
 
 std::int64_t count_instructions(const Program& program) {
@@ -76,18 +92,6 @@ std::int64_t count_instructions(const Program& program) {
     for (const Stream& stream : rank_program.streams)
       count += static_cast<std::int64_t>(stream.instructions.size());
   return count;
-}
-
-// Refuses tensors whose bytes, with those of all micro-batches, cannot be added up.
-void refuse_uncountable(const Program& program) {
-  for (const RankProgram& rank_program : program.rank_programs) {
-    std::int64_t held = 0, of_micro_batch = 0;
-    for (const Tensor& tensor : rank_program.tensors) {
-      std::int64_t& sum = per_micro_batch(tensor.role) ? of_micro_batch : held;
-      sum = size_sum(sum, tensor.bytes);
-    }
-    size_sum(held, size_product({of_micro_batch, rank_program.micro_batches}));
-  }
 }
 
 }  // namespace
@@ -129,12 +133,13 @@ Program compile(const Job& job) {
   refuse_too_many(estimated_instructions(job), "instructions");
   refuse_too_many(most_layer_passes(job.strategy), "layers of micro-batches in a stage");
   refuse_too_many_divided_layers(job.strategy);
+  refuse_too_many_chunks(job.strategy);
   Program program;
   for (const CompilePass& pass : compile_passes()) {
     pass.run(job, program);
     refuse_too_many(count_instructions(program), "instructions");
   }
-  refuse_uncountable(program);
+  for (const RankProgram& rank_program : program.rank_programs) refuse_uncountable(rank_program);
   return program;
 }
 

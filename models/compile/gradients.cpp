@@ -141,10 +141,19 @@ struct Due {
   bool is_part_held = false;
 };
 
+// Leaves this rank's part of the shard's gradients in the bucket.
+void use_part(const RankProgram& rank_program, const Shard& shard, Bucket& bucket) {
+  const Format format = rank_program.tensors[shard.gradients[0]].format;
+  bucket.bytes = rank_program.tensors[shard.optimizer].shape[1] * bytes_of(format);
+  bucket.gradients = shard.gradients;
+  if (shard.gradient_part) bucket.gradients = {*shard.gradient_part};
+}
+
 // The bytes of a shard that are reduced: the whole gradients, or this rank's part of them.
-Bucket bucket_of(const RankProgram& rank_program, const Shard& shard, bool whole) {
+// `completions`: completions_of() the rank program, which takes as long as all its computes.
+Bucket bucket_of(const RankProgram& rank_program, const std::map<int, Point>& completions, const Shard& shard,
+                 bool whole) {
   Bucket bucket;
-  const auto completions = completions_of(rank_program);
   for (const TensorId id : shard.gradients) {
     const Tensor& gradient = rank_program.tensors[id];
     const Point complete = completions.at(gradient.parameter.value());
@@ -153,10 +162,7 @@ Bucket bucket_of(const RankProgram& rank_program, const Shard& shard, bool whole
     bucket.bytes += gradient.bytes / shard.parts;
   }
   bucket.gradients = shard.gradients;
-  if (whole) return bucket;
-  const Format format = rank_program.tensors[shard.gradients[0]].format;
-  bucket.bytes = rank_program.tensors[shard.optimizer].shape[1] * bytes_of(format);
-  if (shard.gradient_part) bucket.gradients = {*shard.gradient_part};
+  if (!whole) use_part(rank_program, shard, bucket);
   return bucket;
 }
 
@@ -171,12 +177,13 @@ std::optional<ShardId> shard_with(const RankProgram& rank_program, int parameter
 // (models/compile/shards.cpp), and only the sum over other rank programs that hold the same parts is left.
 void add_due_of_shards(const RankProgram& rank_program, const ShareSlot& slot, const GradientShare& share,
                        std::vector<Due>& due) {
+  const auto completions = completions_of(rank_program);
   for (const ShardId id : rank_program.shards.ids()) {
     const Shard& shard = rank_program.shards[id];
     const bool is_part_held = shard.gradient_part.has_value();
     if (shard.slot != slot.slot) continue;
     if (is_part_held && (!shard.replica_slot || share.holders.size() == 1)) continue;
-    Due each{slot, bucket_of(rank_program, shard, !is_part_held), false, id, is_part_held};
+    Due each{slot, bucket_of(rank_program, completions, shard, !is_part_held), false, id, is_part_held};
     if (share.last) each.bucket.layer = kAfterAllLayers;
     due.push_back(std::move(each));
   }
@@ -195,7 +202,9 @@ std::vector<Due> reductions_of(const Job& job, const IdTable<ShareId, GradientSh
     const bool is_embedding = share.kind == GroupKind::embedding;
     const auto shard = is_embedding ? shard_with(rank_program, share.parameters[0]) : std::nullopt;
     if (shard) {
-      due.push_back({slot, bucket_of(rank_program, rank_program.shards[*shard], false), true, shard, false});
+      due.push_back(
+          {slot, bucket_of(rank_program, completions_of(rank_program), rank_program.shards[*shard], false),
+           true, shard, false});
       continue;
     }
     for (Bucket& bucket : buckets_of(rank_program, share, slot.parts, bucket_bytes)) {
@@ -237,7 +246,9 @@ std::vector<Instruction> instructions_of(const RankProgram& rank_program, const 
       copies = {};
       copies.slot = *shard.replica_slot;
     }
-    Collective sum = reduction(copies, bucket_of(rank_program, shard, false));
+    Bucket part;
+    use_part(rank_program, shard, part);
+    Collective sum = reduction(copies, part);
     if (!shard.gradient_part) sum.shard = due.shard;
     add(std::move(sum));
   }

@@ -6,6 +6,7 @@
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile_passes.hpp"
+#include "models/program/routing.hpp"
 
 namespace motley {
 namespace {
@@ -122,6 +123,9 @@ void separate_tensor_collectives(const Job& job, Program& program) {
     const Experts& experts = job.transformer.experts;
     program.routing = {experts.count,         experts.per_token, experts.groups, experts.groups_per_token,
                        job.train.expert_skew, job.train.seed};
+    for (const RankProgram& rank_program : program.rank_programs)
+      if (rank_program.expert_parallel > 1)
+        refuse_dear_routing(program.routing, rank_program.expert_parallel);
   }
   const bool tensor_parallel = job.fidelity.tensor_parallel != CollectiveLevel::formula;
   for (RankProgram& rank_program : program.rank_programs) {

@@ -242,13 +242,27 @@ std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtua
   return stage;
 }
 
+namespace {
+
+// Whether any boundary of the pipeline may be one where ranks gather. Virtual stages need not be sorted to know it.
+bool may_gather(const PipelineTemplate& pipeline) {
+  return std::any_of(pipeline.stages.begin(), pipeline.stages.end(), [&](const Stage& stage) {
+    return stage.resharding == Resharding::gather ||
+           stage.tensor_parallel != pipeline.stages.front().tensor_parallel;
+  });
+}
+
+}  // namespace
+
 bool gathers(const Job& job, const RankProgram& rank_program, ChunkId chunk, GroupKind kind) {
+  if (rank_program.sequence_parallel || rank_program.tensor_parallel == 1) return false;
   const PipelineTemplate& pipeline = job.strategy.templates[at(rank_program.pipeline)];
+  if (!may_gather(pipeline)) return false;
   const int virtual_stage = rank_program.chunks[chunk].virtual_stage;
   const bool forward = kind == GroupKind::activation_gather;
   const std::optional<int> sender =
       stage_beside(virtual_stages(pipeline), virtual_stage, virtual_stage + (forward ? -1 : 1));
-  if (!sender || rank_program.sequence_parallel || rank_program.tensor_parallel == 1) return false;
+  if (!sender) return false;
   const Stage &here = pipeline.stages[at(rank_program.stage)], &there = pipeline.stages[at(*sender)];
   return resharding_between(forward ? there : here, forward ? here : there) == Resharding::gather;
 }

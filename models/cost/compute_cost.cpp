@@ -238,34 +238,28 @@ double host_step_s(const Program& program, const RankProgram& rank_program, cons
 
 namespace {
 
-// The kernels of a layer that one instruction runs, and the number of kernels of the layer in the whole pass.
+// The kernels of a layer that one instruction runs.
 struct LayerPart {
-  double seconds = 0, kernels = 0, all_kernels = 0;
-  bool backward = false, experts = false;
+  double seconds = 0, kernels = 0;
+  bool backward = false;
 };
 
 // Seconds that kernels wait for the processor that launches them. A layer takes (G^4 + C^4)^(1/4): G is the time of
 // its kernels, C the time of their launches, which with experts includes the host's wait for the router. It takes G + C
 // where each launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING=1). If several instructions share a layer,
-// each has the part of its kernels.
+// each has the part of its kernels. `known`: the layers of the block; null: they are counted here.
 double launch_wait_s(const RankProgram& rank_program, const Compute& compute, const Chip& chip,
-                     const std::vector<double>& seconds) {
+                     const std::vector<double>& seconds, const BlockLayers* known) {
   constexpr double kParallel = 1.3,
                    kBackward = 1.8;  // collectives are launched too; a backward has more kernels
   if (chip.software.layer_launch.value <= 0 && chip.software.expert_launch.value <= 0) return 0;
   const Block& block = rank_program.blocks[compute.block];
+  const BlockLayers counted = known == nullptr ? layers_of(block) : BlockLayers{};
+  const BlockLayers& all = known == nullptr ? counted : *known;
   std::map<std::pair<int, bool>, LayerPart> layers;
-  const auto part_of = [&](const Kernel& kernel) -> LayerPart& {
-    return layers[{kernel.layer, kernel.recompute}];
-  };
-  for (const Kernel& kernel : block.kernels) {
-    if (!is_collective(kernel.op)) part_of(kernel).all_kernels += 1;
-    if (kernel.op == KernelOp::dispatch || kernel.op == KernelOp::dispatch_backward)
-      part_of(kernel).experts = true;
-  }
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
     const Kernel& kernel = block.kernels[at(i)];
-    LayerPart& part = part_of(kernel);
+    LayerPart& part = layers[{kernel.layer, kernel.recompute}];
     part.seconds += seconds[at(i - compute.first_kernel)];
     if (!is_collective(kernel.op)) part.kernels += 1;
     part.backward = block.pass != Pass::forward && !kernel.recompute;
@@ -273,10 +267,11 @@ double launch_wait_s(const RankProgram& rank_program, const Compute& compute, co
   double wait_s = 0;
   for (const auto& [layer, part] : layers) {
     if (part.kernels == 0) continue;
+    const LayerOfBlock& whole = all.at(layer);
     const double layer_s =
-        chip.software.layer_launch.value + (part.experts ? chip.software.expert_launch.value : 0);
+        chip.software.layer_launch.value + (whole.experts ? chip.software.expert_launch.value : 0);
     const double launches_s = layer_s * (rank_program.tensor_parallel > 1 ? kParallel : 1) *
-                              (part.backward ? kBackward : 1) * part.kernels / part.all_kernels;
+                              (part.backward ? kBackward : 1) * part.kernels / whole.kernels;
     const double hidden_s =
         std::pow(std::pow(part.seconds, 4) + std::pow(launches_s, 4), 0.25) - part.seconds;
     wait_s += hidden_s + chip.software.launch_wait.value * (launches_s - hidden_s);
@@ -334,13 +329,24 @@ std::vector<double> kernel_seconds(const Program& program, const RankProgram& ra
 
 }  // namespace
 
+BlockLayers layers_of(const Block& block) {
+  BlockLayers layers;
+  for (const Kernel& kernel : block.kernels) {
+    LayerOfBlock& layer = layers[{kernel.layer, kernel.recompute}];
+    if (!is_collective(kernel.op)) layer.kernels += 1;
+    if (kernel.op == KernelOp::dispatch || kernel.op == KernelOp::dispatch_backward) layer.experts = true;
+  }
+  return layers;
+}
+
 std::vector<KernelSpan> kernel_spans(const Program& program, const RankProgram& rank_program,
-                                     const Compute& compute, const Chip& chip, const RingCost* tensor_ring) {
+                                     const Compute& compute, const Chip& chip, const RingCost* tensor_ring,
+                                     const BlockLayers* layers) {
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   const std::vector<double> seconds =
       kernel_seconds(program, rank_program, compute, chip, tensor_ring, measured);
   double now_s = pass_overhead_s(rank_program, compute, chip);
-  if (!measured.any()) now_s += launch_wait_s(rank_program, compute, chip, seconds);
+  if (!measured.any()) now_s += launch_wait_s(rank_program, compute, chip, seconds, layers);
   std::vector<KernelSpan> spans;
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     const std::int32_t place = compute.first_kernel + static_cast<std::int32_t>(i);
@@ -371,7 +377,7 @@ double orthogonalization_s(const Program& program, const Instruction& instructio
 
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring,
-                         double slowness) {
+                         double slowness, const BlockLayers* layers) {
   ComputeTime time;
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   if (instruction.op() == Op::optimizer) {
@@ -401,7 +407,7 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
     else
       time.compute_s += all[i];
   }
-  if (!measured.any()) time.compute_s += launch_wait_s(rank_program, compute, chip, all);
+  if (!measured.any()) time.compute_s += launch_wait_s(rank_program, compute, chip, all, layers);
   return {time.compute_s * slowness, time.recompute_s * slowness, time.tensor_parallel_s * slowness};
 }
 
@@ -450,7 +456,8 @@ const std::vector<KernelSpan>& CostTable::kernels(Rank rank, const Instruction& 
   const auto [known, is_new] = kernels_.try_emplace(key);
   if (is_new)
     known->second = kernel_spans(program_, program_.program_of(rank), *key.compute,
-                                 cluster_.chip_of(program_.ranks[rank].chip), key.ring);
+                                 cluster_.chip_of(program_.ranks[rank].chip), key.ring,
+                                 layers_of(key.rank_program, key.compute));
   return known->second;
 }
 
@@ -467,9 +474,17 @@ const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
         host_step_s(program_, program_.program_of(rank), *step, cluster_.groups[at(key.chip_group)]);
   else
     time = compute_time(program_, program_.program_of(rank), instruction,
-                        cluster_.chip_of(program_.ranks[rank].chip), key.ring, slowness_of(key.chip_group));
+                        cluster_.chip_of(program_.ranks[rank].chip), key.ring, slowness_of(key.chip_group),
+                        layers_of(key.rank_program, key.compute));
   if (!on_host) time = at_speed(time, key.speed, key.slowest);
   return times_.emplace(key, time).first->second;
+}
+
+const BlockLayers* CostTable::layers_of(RankProgramId id, const std::optional<Compute>& compute) {
+  if (!compute) return nullptr;
+  const auto [known, is_new] = layers_.try_emplace({id, compute->block});
+  if (is_new) known->second = motley::layers_of(program_.rank_programs[id].blocks[compute->block]);
+  return &known->second;
 }
 
 double CostTable::slowness_of(int chip_group) {

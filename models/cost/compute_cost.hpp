@@ -47,14 +47,24 @@ struct ComputeTime {
 // they are as few as the figures were measured with. It grows with the ranks.
 double usual_slowness(const Chip& chip, double ranks);
 
+// The kernels of a layer in a whole block, without collectives, and whether they send tokens to experts.
+struct LayerOfBlock {
+  double kernels = 0;
+  bool experts = false;
+};
+using BlockLayers =
+    std::map<std::pair<int, bool>, LayerOfBlock>;  // by layer, and whether its kernels recompute
+BlockLayers layers_of(const Block& block);
+
 // Prices compute and optimizer instructions of a rank program; kernels run one after the other, without overlap.
 // Assumes: AdamW reads and writes parameter, gradient, master weight and both moments once, at memory bandwidth.
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring);
-// The same, where usual_slowness() of the program's ranks is known.
+// The same, where usual_slowness() of the program's ranks is known, and layers_of() of the compute's block; null: they
+// are counted, which takes as long as the block, not as the compute.
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring,
-                         double slowness);
+                         double slowness, const BlockLayers* layers = nullptr);
 
 // Prices an optimizer step of the node's processor. Assumes: the node's memory limits it, and AdamW reaches 0.8 of
 // its bandwidth (assumed, as for one core of an EPYC, platforms/chips/host-core.yaml); all chips of a node step at
@@ -70,7 +80,8 @@ double optimizer_step_bytes(const Program& program, const RankProgram& rank_prog
 // ranks. What belongs to no kernel (a pass, launches) comes first, and is returned as the first kernel's begin.
 // Assumes: kernels of a compute do not overlap each other.
 std::vector<KernelSpan> kernel_spans(const Program& program, const RankProgram& rank_program,
-                                     const Compute& compute, const Chip& chip, const RingCost* tensor_ring);
+                                     const Compute& compute, const Chip& chip, const RingCost* tensor_ring,
+                                     const BlockLayers* layers = nullptr);
 
 // Prices each distinct instruction of a Program once: a thousand ranks cost as much time as their classes. Keeps
 // references to both; they must outlive it.
@@ -95,6 +106,7 @@ class CostTable {
 
  private:
   double slowness_of(int chip_group);
+  const BlockLayers* layers_of(RankProgramId id, const std::optional<Compute>& compute);
   struct Key {
     RankProgramId rank_program;
     int chip_group = 0;
@@ -111,6 +123,7 @@ class CostTable {
   const std::shared_ptr<const Cluster> busy_;  // see as_busy_as()
   const Cluster& cluster_;
   std::map<Key, std::vector<KernelSpan>> kernels_;
+  std::map<std::pair<RankProgramId, BlockId>, BlockLayers> layers_;
   std::map<Key, ComputeTime> times_;
   std::unordered_map<GroupId, const RingCost*> rings_;
   std::unordered_map<GroupId, double> slowest_;

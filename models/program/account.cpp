@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "models/base/size.hpp"
+
 namespace motley {
 namespace {
 
@@ -67,6 +69,15 @@ void account(const RankProgram& rank_program, Instruction& instruction) {
 }
 
 }  // namespace
+
+void refuse_uncountable(const RankProgram& rank_program) {
+  std::int64_t held = 0, of_micro_batch = 0;
+  for (const Tensor& tensor : rank_program.tensors) {
+    std::int64_t& sum = per_micro_batch(tensor.role) ? of_micro_batch : held;
+    sum = size_sum(sum, tensor.bytes);
+  }
+  size_sum(held, size_product({of_micro_batch, rank_program.micro_batches}));
+}
 
 void account_bytes(RankProgram& rank_program) {
   for (Stream& stream : rank_program.streams)

@@ -8,4 +8,7 @@ namespace motley {
 // Fills Instruction::allocated, freed and peak of every instruction from the tensors of its kernels.
 void account_bytes(RankProgram& rank_program);
 
+// Refuses ("too-large") tensors whose bytes, with those of all micro-batches, cannot be added up.
+void refuse_uncountable(const RankProgram& rank_program);
+
 }  // namespace motley

@@ -102,6 +102,12 @@ std::optional<TensorId> boundary_tensor(const RankProgram& rank_program, ChunkId
 }
 
 std::optional<ChunkId> chunk_at(const RankProgram& rank_program, int virtual_stage) {
+  // compile() numbers the chunks of a stage in ascending order of their virtual stages; an edited text may not.
+  const auto& chunks = rank_program.chunks.items();
+  const auto first =
+      std::lower_bound(chunks.begin(), chunks.end(), virtual_stage,
+                       [](const Chunk& chunk, int stage) { return chunk.virtual_stage < stage; });
+  if (first != chunks.end() && first->virtual_stage == virtual_stage) return ChunkId(first - chunks.begin());
   for (ChunkId id : rank_program.chunks.ids())
     if (rank_program.chunks[id].virtual_stage == virtual_stage) return id;
   return std::nullopt;

@@ -131,6 +131,20 @@ double weight_without(const ExpertRouting& routing, const std::vector<double>& o
 
 }  // namespace
 
+void refuse_dear_routing(const ExpertRouting& routing, std::int64_t parts) {
+  constexpr double kMost = 1e9;  // a few seconds
+  const auto K = static_cast<double>(routing.per_token), count = static_cast<double>(routing.experts);
+  const double of_run =
+      count * K + static_cast<double>(routing.groups) * static_cast<double>(routing.groups_per_token) * K * K;
+  if (2 * static_cast<double>(parts) * of_run <= kMost) return;
+  throw Refusal(
+      Exit::infeasible, "program-too-large", {},
+      fmt::format("a token takes {} of {} experts over {} ranks: to count how often it is sent once "
+                  "to each node would take too long",
+                  routing.per_token, routing.experts, parts),
+      "`fidelity: {expert_copies: expert}`, or a smaller `per_token`");
+}
+
 DistinctCopies distinct_copies(const ExpertRouting& routing, std::int64_t parts, std::int64_t ranks_a_node) {
   constexpr double kAlways = 1e-9;  // an expert with a share of 1/K is taken by every token
   Experts experts;

@@ -49,6 +49,9 @@ std::int64_t exchange_segment(const Experts& experts, std::int64_t tokens, std::
 struct DistinctCopies {
   double a_rank = 0, a_node = 0;
 };
+// Refuses ("program-too-large") a routing whose distinct_copies() over so many ranks would take more than seconds: its
+// steps grow with the square of the experts of a token.
+void refuse_dear_routing(const ExpertRouting& routing, std::int64_t parts);
 DistinctCopies distinct_copies(const ExpertRouting& routing, std::int64_t parts, std::int64_t ranks_a_node);
 
 // The number of tokens that each of `slices` slices routes; the last slice is shorter if need be.

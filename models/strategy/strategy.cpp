@@ -24,6 +24,9 @@ constexpr std::int64_t kMostTokensAtOnce = std::int64_t{1} << 30;
 // Ranks of a stage, more than the chips of any cluster that is read.
 constexpr std::int64_t kMostRanksOfStage = std::int64_t{1} << 20;
 
+// Documents of a sequence: each layer's attention is counted document by document.
+constexpr std::size_t kMostDocuments = std::size_t{1} << 16;
+
 // Nothing: the checked part is legal.
 using Complaint = std::optional<StrategyComplaint>;
 
@@ -328,6 +331,10 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
         "impossible-documents", "documents",
         fmt::format("{} documents have {} tokens, a sequence {}", documents.size(), sum, train.sequence),
         "their lengths add up to the sequence, or one length divides it"};
+  if (documents.size() > kMostDocuments)
+    return StrategyComplaint{"impossible-documents", "documents",
+                             fmt::format("{} documents in a sequence", documents.size()),
+                             fmt::format("at most {}", kMostDocuments)};
   // Positions begin at 0 in each document.
   const std::int64_t longest =
       documents.empty() ? train.sequence : *std::max_element(documents.begin(), documents.end());

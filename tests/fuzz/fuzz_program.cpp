@@ -1,7 +1,8 @@
 // Fuzz target: a Program is read as text, printed and read back, checked for the chips of one node, and run in no time
-// and in virtual time.
+// and in virtual time; its trace, whose hash is that of the text, is compared with itself.
 #include "models/check/check.hpp"
 #include "models/scenario/scenario.hpp"
+#include "models/trace/compare.hpp"
 #include "sim/workers/child.hpp"
 #include "tests/fuzz/target.hpp"
 
@@ -21,7 +22,8 @@ void take(const std::string& input) {
   job.train.global_batch = program.global_batch;
   job.train.precision = program.precision;
   simulate(job, program, {.null = true});
-  simulate_in_child(job, program);
+  const Trace trace = simulate_in_child(job, program);
+  check_finite(to_text(compare(program, trace, trace)));
 }
 
 }  // namespace motley::tests

@@ -372,5 +372,23 @@ TEST_CASE(
                             throw located(refusal, {.file = "program.txt"});
                           }
                         }};
+  // The hash of what is run is that of the edited text, as a person's own tool would write it.
+  const Form run = {"Program that is run", print(prepared.program), [&](const std::string& text) {
+                      try {
+                        const Program program = parse_program(text, "program.txt");
+                        check_indices(program);
+                        Trace trace = recorded;
+                        trace.strategy_hash = program.strategy_hash;
+                        trace.program_hash = program_hash(program);
+                        expect_finite(to_text(compare(program, trace, trace)));
+                        check(program, prepared.scenario.job.cluster);
+                        const Trace simulated = simulate(prepared.scenario.job, program);
+                        if (!std::isfinite(last_end_s(simulated))) throw std::logic_error("no end");
+                        expect_finite(to_text(compare(program, simulated, simulated)));
+                      } catch (const Refusal& refusal) {
+                        throw located(refusal, {.file = "program.txt"});
+                      }
+                    }};
   check_forms({compared, replayed, checked}, draws_of(40));
+  check_forms({run}, draws_of(120));
 }

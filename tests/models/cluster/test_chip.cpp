@@ -67,11 +67,17 @@ const std::map<std::string, std::array<std::string, 2>> kOthers = {
 
 using ChipFile = std::map<std::string, std::string>;  // the value of each key
 
-// A file with every key. Each figure is 1 in its unit.
+// A plain number is at most 0.3, which every bound of such figures allows; but one is a factor of 1 or more.
+bool is_small(const std::string& key, const std::string& unit) {
+  return unit.empty() && key != "one_master" && key != "overlap_slowdown";
+}
+
+// A file with every key. Each figure is 1 in its unit, or a quarter where it is a plain number.
 ChipFile whole_file() {
   ChipFile file;
   for (const auto* units : {&kDatasheetUnits, &kSoftwareUnits})
-    for (const auto& [key, unit] : *units) file[key] = "{value: 1" + unit + ", source: assumed}";
+    for (const auto& [key, unit] : *units)
+      file[key] = "{value: " + std::string(is_small(key, unit) ? "0.25" : "1") + unit + ", source: assumed}";
   for (const auto& [key, values] : kOthers) file[key] = values[0];
   return file;
 }
@@ -99,8 +105,8 @@ Chip without_software(Chip chip) {
 std::string other_value(const std::string& key) {
   if (kOthers.contains(key)) return kOthers.at(key)[1];
   if (key == "one_master") return "{value: 0, source: assumed}";
-  return "{value: 2" + (kDatasheetUnits.contains(key) ? kDatasheetUnits : kSoftwareUnits).at(key) +
-         ", source: assumed}";
+  const std::string unit = (kDatasheetUnits.contains(key) ? kDatasheetUnits : kSoftwareUnits).at(key);
+  return "{value: " + std::string(is_small(key, unit) ? "0.125" : "2") + unit + ", source: assumed}";
 }
 
 }  // namespace
@@ -126,6 +132,24 @@ TEST_CASE("every key of a chip's file belongs to its datasheet or to its softwar
   }
 }
 
+TEST_CASE("a figure without a unit that no chip and no software can have is refused") {
+  const std::map<std::string, std::array<std::string, 2>> most = {
+      {"gemm_efficiency", {"1", "9"}},          {"gemm_wave", {"1", "1.001"}},
+      {"attention_efficiency", {"1", "1e18"}},  {"bandwidth_efficiency", {"1", "2"}},
+      {"collective_share", {"1", "1.1"}},       {"launch_wait", {"1", "3"}},
+      {"variation", {"0.3", "0.31"}},           {"gemm_backward", {"1000", "1001"}},
+      {"kept_scores", {"4096", "4097"}},        {"multiprocessors", {"1048576", "1e7"}},
+      {"attention_s_half", {"4194304", "1e9"}}, {"overlap_slowdown", {"1000", "1e4"}}};
+  for (const auto& [key, values] : most) {
+    INFO(key);
+    ChipFile file = whole_file();
+    file[key] = values[0];
+    CHECK_NOTHROW(read(text_of(file)));
+    file[key] = "{value: " + values[1] + ", source: assumed}";
+    CHECK_THROWS_AS(read(text_of(file)), Refusal);
+  }
+}
+
 TEST_CASE("a key of neither list is refused") {
   for (const char* key : {"speed", "software", "memory_bytes"}) {
     ChipFile file = whole_file();
@@ -139,7 +163,10 @@ TEST_CASE("any figures of both parts print as text that reads back equal, and re
     std::mt19937 random(seed);
     const auto coin = [&] { return random() % 2 == 0; };
     const auto figure = [&](const std::string& key, const std::string& unit) {
-      const double exponent = std::uniform_real_distribution<double>(0, 9)(random);
+      const double exponent = is_small(key, unit) ? std::uniform_real_distribution<double>(-9, -0.6)(random)
+                              : key == "overlap_slowdown"
+                                  ? std::uniform_real_distribution<double>(0, 3)(random)
+                                  : std::uniform_real_distribution<double>(0, 9)(random);
       const std::string value =
           key == "one_master" ? (coin() ? "1" : "0") : format_exact(std::pow(10.0, exponent));
       return "{value: " + value + unit + ", source: " + (coin() ? "assumed" : "\"null: {\"") + "}";

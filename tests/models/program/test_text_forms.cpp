@@ -106,6 +106,10 @@ Transformer random_transformer(Random& random) {
 }
 
 Sourced random_figure(Random& random) { return {random.positive(), random.word()}; }
+// A share, or another figure without a unit: all of these may be at most 0.3.
+Sourced random_plain_figure(Random& random) {
+  return {0.3 / static_cast<double>(random.integer(1, 1'000'000)), random.word()};
+}
 
 Chip random_chip(Random& random) {
   Chip chip;
@@ -116,37 +120,27 @@ Chip random_chip(Random& random) {
     if (random.coin()) chip.peak_flops[format] = random_figure(random);
   for (Sourced Chip::*needed : {&Chip::memory_bytes, &Chip::memory_bandwidth})
     chip.*needed = random_figure(random);
-  for (Sourced Chip::*optional : {&Chip::multiprocessors, &Chip::watts, &Chip::price_per_hour})
+  if (random.coin()) chip.multiprocessors = random_plain_figure(random);
+  for (Sourced Chip::*optional : {&Chip::watts, &Chip::price_per_hour})
     if (random.coin()) chip.*optional = random_figure(random);
   ChipSoftware& software = chip.software;
   for (Sourced ChipSoftware::*needed : {&ChipSoftware::gemm_efficiency, &ChipSoftware::attention_efficiency,
                                         &ChipSoftware::bandwidth_efficiency})
-    software.*needed = random_figure(random);
-  for (Sourced ChipSoftware::*optional : {&ChipSoftware::gemm_k_half,
-                                          &ChipSoftware::gemm_wave,
-                                          &ChipSoftware::attention_s_half,
-                                          &ChipSoftware::kernel_overhead,
-                                          &ChipSoftware::step_overhead,
-                                          &ChipSoftware::reserved_memory,
-                                          &ChipSoftware::gemm_backward,
-                                          &ChipSoftware::elementwise_passes,
-                                          &ChipSoftware::unfused_attention,
-                                          &ChipSoftware::layer_launch,
-                                          &ChipSoftware::expert_launch,
-                                          &ChipSoftware::launch_wait,
-                                          &ChipSoftware::micro_batch_overhead,
-                                          &ChipSoftware::collective_share,
-                                          &ChipSoftware::kept_scores,
-                                          &ChipSoftware::kept_masks,
-                                          &ChipSoftware::kept_logits,
-                                          &ChipSoftware::kept_weight_gradients,
-                                          &ChipSoftware::kept_optimizer,
-                                          &ChipSoftware::kept_weights,
-                                          &ChipSoftware::variation,
-                                          &ChipSoftware::pass_overhead})
+    software.*needed = random_plain_figure(random);
+  for (Sourced ChipSoftware::*optional :
+       {&ChipSoftware::gemm_k_half, &ChipSoftware::gemm_wave, &ChipSoftware::attention_s_half,
+        &ChipSoftware::gemm_backward, &ChipSoftware::elementwise_passes, &ChipSoftware::unfused_attention,
+        &ChipSoftware::launch_wait, &ChipSoftware::collective_share, &ChipSoftware::kept_scores,
+        &ChipSoftware::kept_masks, &ChipSoftware::kept_logits, &ChipSoftware::kept_weight_gradients,
+        &ChipSoftware::kept_optimizer, &ChipSoftware::kept_weights, &ChipSoftware::variation})
+    if (random.coin()) software.*optional = random_plain_figure(random);
+  for (Sourced ChipSoftware::*optional :
+       {&ChipSoftware::kernel_overhead, &ChipSoftware::step_overhead, &ChipSoftware::reserved_memory,
+        &ChipSoftware::layer_launch, &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead,
+        &ChipSoftware::pass_overhead})
     if (random.coin()) software.*optional = random_figure(random);
   if (random.coin()) software.one_master = {random.coin(), random.word()};
-  if (random.coin()) software.overlap_slowdown = random_figure(random);
+  if (random.coin()) software.overlap_slowdown = random_plain_figure(random);
   if (software.overlap_slowdown.value > 0) software.overlap_slowdown.value += 1;
   return chip;
 }
