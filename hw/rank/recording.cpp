@@ -237,8 +237,8 @@ void Recording::refuse_damaged() const {
                 "a part of the recording is missing, or was changed after it was written", "record it again");
 }
 
-void Recording::refuse_wrong(const std::string& message, const std::string& hint) const {
-  throw Refusal(Exit::usage, "wrong-recording", {.file = path_}, message, hint);
+void Recording::refuse_wrong(const std::string& message, const std::string& hint, RefusalSite site) const {
+  throw Refusal(Exit::usage, "wrong-recording", {.file = path_}, message, hint, site);
 }
 
 void Recording::check_suits(const RecordingOrigin& run, const Program& program,

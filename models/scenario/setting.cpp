@@ -23,8 +23,8 @@ std::string file_of(const std::string& text) {
 }
 
 [[noreturn]] void refuse_setting(const std::string& text, int column, const std::string& message,
-                                 const std::string& hint = kExample) {
-  throw Refusal(Exit::usage, "bad-setting", {file_of(text), 1, column}, message, hint);
+                                 const std::string& hint = kExample, RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::usage, "bad-setting", {file_of(text), 1, column}, message, hint, site);
 }
 
 Yaml null_node(const Location& where) {

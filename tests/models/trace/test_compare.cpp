@@ -8,6 +8,7 @@
 #include "models/compile/compile.hpp"
 #include "models/trace/compare.hpp"
 #include "models/trace/timeline.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -24,16 +25,6 @@ std::size_t first_of(const Program& program, const Trace& trace, Op op) {
     if (program.at(step.rank, step.stream, step.index).op() == op) return i;
   }
   throw std::logic_error("no such op");
-}
-
-std::string refusal_kind(const Program& program, const Trace& a, const Trace& b) {
-  try {
-    compare(program, a, b);
-  } catch (const Refusal& refusal) {
-    REQUIRE(refusal.exit_code() == Exit::mismatch);
-    return refusal.kind();
-  }
-  return "accepted";
 }
 
 }  // namespace
@@ -140,7 +131,8 @@ TEST_CASE("kernels are compared by op, by stage and by shape; one that is missin
   CHECK(comparison_of(none).kernels.empty());
   Trace edited = a;
   edited.kernels.back().kernel = 1000;
-  CHECK(refusal_kind(program, a, edited) == "different-programs");
+  CHECK(tests::refusal_on_page([&] { compare(program, a, edited); }) ==
+        tests::expected_refusal("different-programs: a kernel that the Program does not have"));
 }
 
 TEST_CASE("a timeline draws both traces on one axis, and refuses what has none") {
@@ -161,10 +153,12 @@ TEST_CASE("a timeline draws both traces on one axis, and refuses what has none")
   CHECK(bars.size() > 5);
   Trace other = trace;
   other.program_hash = "0123456789abcdef";
-  CHECK_THROWS_AS(timeline_svg(program, trace, other), Refusal);
+  CHECK(tests::refusal_on_page([&] { timeline_svg(program, trace, other); }) ==
+        tests::expected_refusal("different-programs: two traces on one time axis"));
   Trace empty = trace;
   empty.events.clear();
-  CHECK_THROWS_AS(timeline_svg(program, trace, empty), Refusal);
+  CHECK(tests::refusal_on_page([&] { timeline_svg(program, trace, empty); }) ==
+        tests::expected_refusal("different-programs: two traces without a rank in common"));
 }
 
 TEST_CASE("ranks that divide experts are held to the same FLOPs together, not each") {
@@ -254,11 +248,14 @@ TEST_CASE("traces of different strategies, or of another scenario, are refused")
   other.strategy.schedule = Schedule::gpipe;
   const Program program = compile(job), other_program = compile(other);
   const Trace trace = timed_trace(program), other_trace = timed_trace(other_program);
-  REQUIRE(refusal_kind(program, trace, other_trace) == "different-programs");
-  REQUIRE(refusal_kind(other_program, trace, trace) == "different-programs");
+  REQUIRE(tests::refusal_on_page([&] { compare(program, trace, other_trace); }) ==
+          tests::expected_refusal("different-programs: traces of two strategies"));
+  REQUIRE(tests::refusal_on_page([&] { compare(other_program, trace, trace); }) ==
+          tests::expected_refusal("different-programs: traces of another scenario"));
   Trace edited = trace;
   edited.events.back().step.index = 1'000'000;
-  REQUIRE(refusal_kind(program, trace, edited) == "different-programs");
+  REQUIRE(tests::refusal_on_page([&] { compare(program, trace, edited); }) ==
+          tests::expected_refusal("different-programs: an event that the Program does not have"));
 }
 
 TEST_CASE("of two fidelities of one strategy only the iterations are compared") {
