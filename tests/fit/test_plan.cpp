@@ -43,7 +43,7 @@ std::string kind_of_edited(const std::string& from, const std::string& to) {
 std::string told_of_edited(const std::string& from, const std::string& to) {
   std::string told = tests::refusal_on_page([&] { read_plan(parse_yaml(edited(from, to), "fit.yaml")); });
   const std::size_t line = told.find(':'), rest = told.find(' ');  // the plan that ships may change
-  return told.substr(0, line) + told.substr(rest);
+  return told.substr(0, line) + ":" + told.substr(rest);
 }
 
 }  // namespace

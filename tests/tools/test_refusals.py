@@ -159,7 +159,7 @@ def run_tests_that_pages_name():
             (in_cpp[case["test"].split("/")[1]] if is_cpp else in_python[case["test"]]).update(tests)
             if not tests:
                 wrong.append(f"{where(page, case)}: no test of {case['test']} has this title")
-    commands = [[PROGRAM.parent / f"test_{folder}", *(f'"{name}",' for name in sorted(names))]
+    commands = [[PROGRAM.parent / f"test_{folder}", ",".join(name.replace(",", "\\,") for name in sorted(names))]
                 for folder, names in in_cpp.items()]
     commands += [[sys.executable, ROOT / path, PROGRAM, ROOT, *sorted(names)] for path, names in in_python.items()]
     for command in commands:

@@ -319,7 +319,7 @@ class Simulate(Commands):
         self.right("simulate", mine)
         refused = motley("simulate", other)
         self.assertEqual(USAGE, refused.returncode)
-        self.assertIn("run.recording: recorded with seed 1, and this is seed 77", refused.stderr)
+        self.assertIn("run.recording: the recording has seed 1, and this run has seed 77", refused.stderr)
 
     def endless_mixed(self, *options):
         """A simulation that runs until it is ended, and the process of its real rank."""

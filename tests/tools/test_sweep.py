@@ -182,7 +182,7 @@ class Sweep(unittest.TestCase):
                          message_of(answer).replace(f"{self.folder}/", ""))
 
     def test_a_simulation_that_needs_more_than_its_part_of_the_memory_is_a_refused_row(self):
-        answer = self.sweep(SCENARIO, "--set", "strategy.tp=2", "--memory", "1MB", "--processes", "1", "--json")
+        answer = self.sweep(SCENARIO, "--set", "strategy.tp=2,4", "--memory", "1MB", "--processes", "1", "--json")
         refused = json.loads(answer.stdout)["rows"][0]["refused"]
         self.assertEqual("too-little-memory", refused["kind"])
         self.assertEqual(expected_refusal("too-little-memory: a row of a sweep"), refused["message"] + "\nexit 3\n")

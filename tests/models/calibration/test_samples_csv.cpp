@@ -119,7 +119,8 @@ TEST_CASE("samples of two machines, libraries or numbers of ranks are not blende
   }
   SamplesOrigin another = kOrigin;
   another.machine = "another";
-  const Samples few{.kernels = {samples.kernels[0]}};
+  Samples few;
+  few.kernels = {samples.kernels[0]};
   CHECK(tests::refusal_on_page([&] {
           parse_samples_csv(samples_csv_head() + samples_csv_rows(kOrigin, "0000 a", few) +
                                 samples_csv_rows(another, "0001 b", few),

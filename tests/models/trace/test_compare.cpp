@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "models/base/refusal.hpp"
@@ -25,6 +26,12 @@ std::size_t first_of(const Program& program, const Trace& trace, Op op) {
     if (program.at(step.rank, step.stream, step.index).op() == op) return i;
   }
   throw std::logic_error("no such op");
+}
+
+// What comparing them is refused with, but for hashes: a Program that is printed otherwise has another.
+std::string told_of(const Program& program, const Trace& a, const Trace& b) {
+  const std::string told = tests::refusal_on_page([&] { compare(program, a, b); });
+  return std::regex_replace(told, std::regex("\\b[0-9a-f]{16}\\b"), "0123456789abcdef");
 }
 
 }  // namespace
@@ -131,7 +138,7 @@ TEST_CASE("kernels are compared by op, by stage and by shape; one that is missin
   CHECK(comparison_of(none).kernels.empty());
   Trace edited = a;
   edited.kernels.back().kernel = 1000;
-  CHECK(tests::refusal_on_page([&] { compare(program, a, edited); }) ==
+  CHECK(told_of(program, a, edited) ==
         tests::expected_refusal("different-programs: a kernel that the Program does not have"));
 }
 
@@ -248,13 +255,13 @@ TEST_CASE("traces of different strategies, or of another scenario, are refused")
   other.strategy.schedule = Schedule::gpipe;
   const Program program = compile(job), other_program = compile(other);
   const Trace trace = timed_trace(program), other_trace = timed_trace(other_program);
-  REQUIRE(tests::refusal_on_page([&] { compare(program, trace, other_trace); }) ==
+  REQUIRE(told_of(program, trace, other_trace) ==
           tests::expected_refusal("different-programs: traces of two strategies"));
-  REQUIRE(tests::refusal_on_page([&] { compare(other_program, trace, trace); }) ==
+  REQUIRE(told_of(other_program, trace, trace) ==
           tests::expected_refusal("different-programs: traces of another scenario"));
   Trace edited = trace;
   edited.events.back().step.index = 1'000'000;
-  REQUIRE(tests::refusal_on_page([&] { compare(program, trace, edited); }) ==
+  REQUIRE(told_of(program, trace, edited) ==
           tests::expected_refusal("different-programs: an event that the Program does not have"));
 }
 
