@@ -242,3 +242,8 @@ TEST_CASE("a trace is not written into a folder that is not there") {
     CHECK(as_on_page(refusal) == expected_refusal("unwritable-file: a folder that is not there"));
   }
 }
+
+TEST_CASE("a trace that is not there is refused by whoever reads its events alone") {
+  CHECK(refusal_on_page([] { read_trace("nowhere.json"); }) ==
+        expected_refusal("bad-trace: events of a trace that is not there"));
+}
