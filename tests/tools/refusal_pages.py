@@ -51,4 +51,4 @@ def message_of(run):
 
 def without_figures(message):
     """What is the same in messages with measured figures, or with versions of libraries and of code."""
-    return re.sub(r"[+-]?\b\d[\d.]*|(?<=code )[0-9a-f]+|(?<=disturbed; ).*", "N", message)
+    return re.sub(r"(?<=code )[0-9a-f]+|(?<=disturbed; ).*|[+-]?\b\d[\d.]*", "N", message)

@@ -159,8 +159,9 @@ def run_tests_that_pages_name():
             (in_cpp[case["test"].split("/")[1]] if is_cpp else in_python[case["test"]]).update(tests)
             if not tests:
                 wrong.append(f"{where(page, case)}: no test of {case['test']} has this title")
-    commands = [[PROGRAM.parent / f"test_{folder}", ",".join(name.replace(",", "\\,") for name in sorted(names))]
-                for folder, names in in_cpp.items()]
+    # Each in a process of its own, as CTest runs them.
+    commands = [[PROGRAM.parent / f"test_{folder}", name.replace(",", "\\,")]
+                for folder, names in in_cpp.items() for name in sorted(names)]
     commands += [[sys.executable, ROOT / path, PROGRAM, ROOT, *sorted(names)] for path, names in in_python.items()]
     for command in commands:
         run = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL,
