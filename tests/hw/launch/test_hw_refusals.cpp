@@ -128,6 +128,9 @@ TEST_CASE("ranks that the environment does not tell are refused with their messa
           place_with({{"RANK", "x"}, {"WORLD_SIZE", "2"}});
         }) == expected_refusal("bad-rank: a letter for a rank"));
   CHECK(refusal_on_page([] {
+          place_with({{"RANK", "2"}, {"WORLD_SIZE", "2"}});
+        }) == expected_refusal("bad-rank: a rank that is none of two"));
+  CHECK(refusal_on_page([] {
           place_with({{"MOTLEY_RANK", "0"}, {"MOTLEY_RANK_COUNT", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
         }) == expected_refusal("rank-conflict: two variables that disagree"));
   const std::map<std::string, std::string> far = {
