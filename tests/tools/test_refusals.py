@@ -183,9 +183,8 @@ class Sources(unittest.TestCase):
                 if case[0] not in RAN and is_built(case["program"]):
                     run_case(case)
         wrong = run_tests_that_pages_name()
-        self.assertEqual([], wrong)
         sites = Sites(ROOT)
-        self.assertEqual([], sites.faults)
+        wrong += sites.faults
         asked, seen = set(), set()
         for line in pathlib.Path(NOTES.name).read_text(encoding="utf-8").splitlines():
             if line.startswith("= "):
