@@ -62,8 +62,9 @@ std::string print_processors(const std::vector<int>& numbers) {
   return text;
 }
 
-[[noreturn]] void refuse_binding(const Location& where, const std::string& why, const std::string& hint) {
-  throw Refusal(Exit::usage, "bad-binding", where, why, hint);
+[[noreturn]] void refuse_binding(const Location& where, const std::string& why, const std::string& hint,
+                                 RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::usage, "bad-binding", where, why, hint, site);
 }
 
 // Reads the ranks of a file, one after the other.

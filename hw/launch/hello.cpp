@@ -33,18 +33,25 @@ json told(const Agreement& alike) {
 
 std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-json differs(const char* kind, const json& rank, const std::string& what, const json& theirs,
-             const json& ours, const char* hint) {
-  return json{{"kind", kind},
-              {"message", fmt::format("rank {} has {} {}, rank 0 has {}", rank.dump(), what, text_of(theirs),
-                                      text_of(ours))},
-              {"hint", hint}};
+struct Unlike {
+  json rank;
+  std::string what;
+  json theirs, ours;
+};
+
+Refusal differs(const char* kind, const Unlike& unlike, const std::string& hint,
+                RefusalSite site = RefusalSite::here()) {
+  return Refusal(Exit::infeasible, kind, {},
+                 fmt::format("rank {} has {} {}, rank 0 has {}", unlike.rank.dump(), unlike.what,
+                             text_of(unlike.theirs), text_of(unlike.ours)),
+                 hint, site);
 }
 
-// Says which of the things that ranks must have alike differ: the first with both values, the others by name.
-std::optional<json> unlike(const Agreement& alike, const json& hello) {
+// What the rank has where it differs in one of the things that ranks must have alike: the first of them with both
+// values, the others by name.
+std::optional<Unlike> find_unlike(const Agreement& alike, const json& hello) {
   const json mine = told(alike), &theirs = hello["alike"];
-  std::optional<json> first;
+  std::optional<Unlike> first;
   std::string others;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const json value = i < theirs.size() && theirs[i][0] == mine[i][0] ? theirs[i][1] : json("nothing");
@@ -52,28 +59,28 @@ std::optional<json> unlike(const Agreement& alike, const json& hello) {
     if (first)
       others += fmt::format("{}{}", others.empty() ? "; it also has another " : ", ", text_of(mine[i][0]));
     else
-      first = differs("run-differs", hello["rank"], text_of(mine[i][0]), value, mine[i][1], kSameJob);
+      first = {hello["rank"], text_of(mine[i][0]), value, mine[i][1]};
   }
   if (!first && theirs.size() > mine.size())
-    first = differs("run-differs", hello["rank"], text_of(theirs[mine.size()][0]), theirs[mine.size()][1],
-                    "nothing", kSameJob);
-  if (first) (*first)["message"] = text_of((*first)["message"]) + others;
+    first = {hello["rank"], text_of(theirs[mine.size()][0]), theirs[mine.size()][1], "nothing"};
+  if (first) first->ours = text_of(first->ours) + others;
   return first;
 }
 
 // Says why a process does not belong to this job; none: it does.
-std::optional<json> complaint(const RendezvousOptions& mine, const json& hello) {
+std::optional<Refusal> complaint(const RendezvousOptions& mine, const json& hello) {
   const json& rank = hello["rank"];
   if (hello["protocol"] != kProtocol)
-    return differs("binary-differs", rank, "protocol", hello["protocol"], kProtocol, kSameBuild);
+    return differs("binary-differs", {rank, "protocol", hello["protocol"], kProtocol}, kSameBuild);
   if (hello["binary"] != mine.binary_hash)
-    return differs("binary-differs", rank, "binary", hello["binary"], mine.binary_hash, kSameBuild);
+    return differs("binary-differs", {rank, "binary", hello["binary"], mine.binary_hash}, kSameBuild);
   if (hello["rank_count"] != mine.rank_count)
-    return differs("rank-conflict", rank, "a rank count of", hello["rank_count"], mine.rank_count,
+    return differs("rank-conflict", {rank, "a rank count of", hello["rank_count"], mine.rank_count},
                    "start every rank of one job with the same count");
-  if (auto complaint_of_fields = unlike(mine.alike, hello)) return complaint_of_fields;
+  if (const std::optional<Unlike> unlike = find_unlike(mine.alike, hello))
+    return differs("run-differs", *unlike, kSameJob);
   if (hello["program"] != mine.program_hash)
-    return differs("program-differs", rank, "Program", hello["program"], mine.program_hash,
+    return differs("program-differs", {rank, "Program", hello["program"], mine.program_hash},
                    "start every rank with the same scenario and the same options");
   return std::nullopt;
 }
@@ -99,6 +106,11 @@ std::optional<json> parse_hello(const std::string& text) {
 
 }  // namespace
 
+std::string told_to_all(const Refusal& refusal) {
+  note_sites(refusal);
+  return json{{"kind", refusal.kind()}, {"message", refusal.message()}, {"hint", refusal.hint()}}.dump();
+}
+
 std::string write_hello(const RendezvousOptions& mine, std::uint16_t port, const std::string& memory) {
   return json{{"protocol", kProtocol},
               {"rank", mine.rank.value()},
@@ -120,7 +132,7 @@ std::optional<Hello> read_hello(const std::string& text, const RendezvousOptions
   hello.rank = (*fields)["rank"];
   hello.port = port;
   hello.memory = (*fields)["memory"];
-  if (const std::optional<json> refused = complaint(mine, *fields)) hello.refused = refused->dump();
+  if (const std::optional<Refusal> refused = complaint(mine, *fields)) hello.refused = told_to_all(*refused);
   return hello;
 }
 

@@ -91,8 +91,9 @@ class Newcomer {
   std::optional<std::string> text_;
 };
 
+// Rank 0 has noted where the message was written.
 [[noreturn]] void refuse(const json& why) {
-  throw Refusal(Exit::infeasible, why.at("kind"), {}, why.at("message"), why.at("hint"));
+  throw Refusal(Exit::infeasible, why.at("kind"), {}, why.at("message"), why.at("hint"), RefusalSite{});
 }
 
 }  // namespace
@@ -158,10 +159,9 @@ void Rendezvous::admit(Door::Guest guest, const std::string& text) {
   const bool known = number > 0 && number < options_.rank_count && !connections_->has(Rank(number));
   if (!known && refused.empty())
     refused =
-        json{{"kind", "rank-conflict"},
-             {"message", fmt::format("rank {} of {} came twice or is none", number, options_.rank_count)},
-             {"hint", "give every process a rank of its own, from 0"}}
-            .dump();
+        told_to_all(Refusal(Exit::infeasible, "rank-conflict", {},
+                            fmt::format("rank {} of {} came twice or is none", number, options_.rank_count),
+                            "give every process a rank of its own, from 0"));
   if (!refused.empty()) refused_ = refused;
   if (!known) {
     ConnectionsOptions alone = connections_options();

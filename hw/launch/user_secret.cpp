@@ -16,10 +16,16 @@
 namespace motley {
 namespace {
 
-[[noreturn]] void refuse_secret(const std::string& folder, const std::string& why) {
+[[noreturn]] void refuse_secret(const std::string& folder, const std::string& why,
+                                RefusalSite site = RefusalSite::here()) {
   throw Refusal(Exit::usage, "no-job-token", {},
                 fmt::format("this user's secret cannot be kept in {}: {}", folder, why),
-                "export MOTLEY_JOB_TOKEN=$(openssl rand -hex 16) where the ranks are started");
+                "export MOTLEY_JOB_TOKEN=$(openssl rand -hex 16) where the ranks are started", site);
+}
+
+// Refuses with what the system says.
+[[noreturn]] void refuse_error(const std::string& folder, int error) {
+  refuse_secret(folder, std::strerror(error));
 }
 
 // Writes a new secret beside the file, then links it there, so that nobody reads a part; another process may be first.
@@ -28,12 +34,12 @@ void draw(const std::string& folder, const std::string& path) {
   const std::string beside = fmt::format("{}.{}", path, random_secret());
   const Socket file(
       open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  if (!file.open()) refuse_secret(folder, std::strerror(errno));
+  if (!file.open()) refuse_error(folder, errno);
   const bool written =
       write(file.descriptor(), secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
   const int error = written && link(beside.c_str(), path.c_str()) == 0 ? 0 : errno;
   unlink(beside.c_str());
-  if (error != 0 && error != EEXIST) refuse_secret(folder, std::strerror(error));
+  if (error != 0 && error != EEXIST) refuse_error(folder, error);
 }
 
 }  // namespace
@@ -47,9 +53,9 @@ std::string secret_of_user(const std::string& folder) {
     draw(folder, path);
     file = open_it();
   }
-  if (!file.open()) refuse_secret(folder, std::strerror(errno));
+  if (!file.open()) refuse_error(folder, errno);
   struct stat facts {};
-  if (fstat(file.descriptor(), &facts) != 0) refuse_secret(folder, std::strerror(errno));
+  if (fstat(file.descriptor(), &facts) != 0) refuse_error(folder, errno);
   if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     refuse_secret(folder, path + " is not a file of this user alone");
   std::array<char, kDigits> digits{};

@@ -237,22 +237,24 @@ void Recording::refuse_damaged() const {
                 "a part of the recording is missing, or was changed after it was written", "record it again");
 }
 
-void Recording::refuse_wrong(const std::string& message, const std::string& hint) const {
-  throw Refusal(Exit::usage, "wrong-recording", {.file = path_}, message, hint);
+void Recording::refuse_wrong(const std::string& message, const std::string& hint, RefusalSite site) const {
+  throw Refusal(Exit::usage, "wrong-recording", {.file = path_}, message, hint, site);
 }
 
 void Recording::check_suits(const RecordingOrigin& run, const Program& program,
                             const std::vector<Rank>& ranks) const {
   const std::string same = "record it again, or run the scenario that it was recorded of";
   if (origin_.program_hash != run.program_hash)
-    refuse_wrong(
-        fmt::format("recorded of program {}, and this is program {}", origin_.program_hash, run.program_hash),
-        same);
+    refuse_wrong(fmt::format("the recording is of program {}, and this is program {}", origin_.program_hash,
+                             run.program_hash),
+                 same);
   if (origin_.training_hash != run.training_hash)
-    refuse_wrong("recorded of another model, or of one that was trained in another way", same);
+    refuse_wrong("the recording is of another model, or of one that was trained in another way", same);
   if (origin_.seed != run.seed)
-    refuse_wrong(fmt::format("recorded with seed {}, and this is seed {}", origin_.seed, run.seed), same);
-  if (origin_.text_hash != run.text_hash) refuse_wrong("recorded with another training text", same);
+    refuse_wrong(fmt::format("the recording has seed {}, and this run has seed {}", origin_.seed, run.seed),
+                 same);
+  if (origin_.text_hash != run.text_hash)
+    refuse_wrong("the recording was made with another training text", same);
   for (const Rank rank : ranks) {
     if (std::find(ranks_.begin(), ranks_.end(), rank) == ranks_.end())
       refuse_wrong(fmt::format("rank {} is not recorded", rank), "record it again with that rank real");

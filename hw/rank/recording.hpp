@@ -91,7 +91,8 @@ class Recording {
   void read_origin(Reader& reader);
   void read_steps(Reader& reader);
   [[noreturn]] void refuse_damaged() const;
-  [[noreturn]] void refuse_wrong(const std::string& message, const std::string& hint) const;
+  [[noreturn]] void refuse_wrong(const std::string& message, const std::string& hint,
+                                 RefusalSite site = RefusalSite::here()) const;
 
   const std::string path_;
   std::FILE* file_ = nullptr;

@@ -43,7 +43,7 @@ void send_failure(QuestionLine& line, AnswerHead head, const std::string& kind, 
   const auto kind = read_list<std::string>(line, head.kind, timeout_s);
   const auto message = read_list<std::string>(line, head.message, timeout_s);
   const auto hint = read_list<std::string>(line, head.hint, timeout_s);
-  if (head.outcome == Outcome::refusal) throw Refusal(head.exit_code, kind, {}, message, hint);
+  if (head.outcome == Outcome::refusal) throw Refusal(head.exit_code, kind, {}, message, hint, RefusalSite{});
   if (head.outcome == Outcome::bug) throw std::logic_error(message);
   throw RunFailure(message);
 }
@@ -87,6 +87,7 @@ void send_thrown(QuestionLine& line) {
   try {
     throw;
   } catch (const Refusal& refusal) {
+    note_sites(refusal);  // the other end cannot know where the message was written
     send_failure(line, {.outcome = Outcome::refusal, .exit_code = refusal.exit_code()}, refusal.kind(),
                  refusal.message(), refusal.hint());
   } catch (const std::logic_error& bug) {

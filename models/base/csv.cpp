@@ -16,8 +16,9 @@ constexpr std::size_t kMostCellBytes = 8192;
 // Every whole number up to this one is exact as a double.
 constexpr std::int64_t kMostExact = std::int64_t{1} << 53;
 
-[[noreturn]] void refuse(const Location& where, std::string message, std::string hint) {
-  throw Refusal(Exit::usage, "bad-csv", where, std::move(message), std::move(hint));
+[[noreturn]] void refuse(const Location& where, std::string message, std::string hint,
+                         RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::usage, "bad-csv", where, std::move(message), std::move(hint), site);
 }
 
 class Reader {

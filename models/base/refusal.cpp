@@ -1,9 +1,12 @@
 #include "models/base/refusal.hpp"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <utility>
 
@@ -53,13 +56,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-Refusal::Refusal(Exit exit_code, std::string kind, Location where, std::string message, std::string hint)
+Refusal::Refusal(Exit exit_code, std::string kind, Location where, std::string message, std::string hint,
+                 RefusalSite site)
     : std::runtime_error(compose(where, message, hint)),
       exit_code_(exit_code),
       kind_(std::move(kind)),
       where_(std::move(where)),
       message_(std::move(message)),
-      hint_(std::move(hint)) {}
+      hint_(std::move(hint)),
+      site_(site) {}
 
 Refusal::Refusal(const Refusal& first, std::vector<Refusal> others) : Refusal(first) {
   if (!others.empty()) others_ = std::make_shared<const std::vector<Refusal>>(std::move(others));
@@ -72,7 +77,25 @@ const std::vector<Refusal>& Refusal::others() const {
 
 Refusal located(const Refusal& refusal, const Location& where) {
   if (!refusal.where().file.empty()) return refusal;
-  return Refusal(refusal.exit_code(), refusal.kind(), where, refusal.message(), refusal.hint());
+  return Refusal(refusal.exit_code(), refusal.kind(), where, refusal.message(), refusal.hint(),
+                 refusal.site());
+}
+
+void note_sites(const Refusal& refusal) {
+  const char* const path = std::getenv("MOTLEY_REFUSAL_SITES");
+  if (path == nullptr) return;
+  std::string lines;
+  const auto add = [&lines](const Refusal& each) {
+    if (each.site().line > 0)
+      lines += fmt::format("{}:{} {}\n", each.site().file, each.site().line, each.kind());
+  };
+  add(refusal);
+  for (const Refusal& other : refusal.others()) add(other);
+  const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) return;
+  // One write, so that the lines of another process stand before or behind these.
+  [[maybe_unused]] const ssize_t written = write(file, lines.data(), lines.size());
+  close(file);
 }
 
 std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& known) {

@@ -25,9 +25,10 @@ constexpr double kSecondsLeast = 1e-12, kSecondsMost = 1e6,
 constexpr std::array<std::string_view, 3> kInside = {"shm", "tcp", "verbs"};
 constexpr std::array<std::string_view, 3> kBetween = {"verbs", "tcp", "shm"};
 
-[[noreturn]] void refuse(const Location& where, const std::string& why) {
+[[noreturn]] void refuse(const Location& where, const std::string& why,
+                         RefusalSite site = RefusalSite::here()) {
   throw Refusal(Exit::usage, "bad-comm", where, why,
-                "motley bench comm --operations message --bytes '8 B,1 MiB,4 MiB' --json");
+                "motley bench comm --operations message --bytes '8 B,1 MiB,4 MiB' --json", site);
 }
 
 // Messages by whether they leave the host, and by the path that was allowed.

@@ -64,8 +64,9 @@ class NcclTestsReader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const {
-    throw Refusal(Exit::usage, "bad-measurements", place(), why, hint);
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint,
+                           RefusalSite site = RefusalSite::here()) const {
+    throw Refusal(Exit::usage, "bad-measurements", place(), why, hint, site);
   }
   Location place() const { return {.file = path_, .line = line_, .column = 1}; }
 
@@ -74,7 +75,7 @@ class NcclTestsReader {
     if (const auto start = line.find(kStarts); start != std::string_view::npos) {
       kind_ = kind_in(line.substr(start + kStarts.size()));
       if (!kind_)
-        refuse(fmt::format("unknown test `{}`", line.substr(start + kStarts.size())),
+        refuse(fmt::format("unknown test `{}`", words.back()),
                "known: all_reduce, all_gather, reduce_scatter, alltoall, broadcast, reduce, gather, scatter, "
                "sendrecv");
     } else if (words.size() > 2 && words[1] == "Using" && words[2] == "devices") {

@@ -50,8 +50,9 @@ class PerftestReader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const {
-    throw Refusal(Exit::usage, "bad-measurements", place(), why, hint);
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint,
+                           RefusalSite site = RefusalSite::here()) const {
+    throw Refusal(Exit::usage, "bad-measurements", place(), why, hint, site);
   }
   Location place() const { return {.file = path_, .line = line_, .column = 1}; }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/base/refusal.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 
@@ -41,6 +42,23 @@ std::string Stillness::judge(const Surroundings& seen) {
     return fmt::format("{} of {} were stolen or throttled", format_seconds(seen.taken_s),
                        format_seconds(seen.seconds));
   return "";
+}
+
+void refuse_all_disturbed(std::int64_t measurements, std::int64_t busy_ranks, const std::string& last) {
+  throw Refusal(Exit::mismatch, "never-still", {},
+                fmt::format("this machine does not keep still: all {} measurements of {} busy ranks were "
+                            "disturbed; {}",
+                            measurements, busy_ranks, last),
+                "end what else runs here, or give it other processors");
+}
+
+void refuse_disturbed(const std::string& probe, int before, const std::string& last) {
+  throw Refusal(
+      Exit::mismatch, "never-still", {},
+      fmt::format("this machine does not keep still: `{}` was disturbed, and {} measurements before "
+                  "it; {}",
+                  probe, before, last),
+      "end what else runs here, or give it other processors; what was measured before is kept");
 }
 
 }  // namespace motley

@@ -1,6 +1,7 @@
 // Whether a machine kept still while something was measured on it. Read next: hw/calibration/sentinel.hpp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,11 @@ class Stillness {
  private:
   std::vector<double> sentinels_;  // ascending
 };
+
+// These throw Refusal("never-still"), where all measurements were disturbed, or too many one after the other. `last`:
+// what disturbed the last one.
+[[noreturn]] void refuse_all_disturbed(std::int64_t measurements, std::int64_t busy_ranks,
+                                       const std::string& last);
+[[noreturn]] void refuse_disturbed(const std::string& probe, int before, const std::string& last);
 
 }  // namespace motley

@@ -51,10 +51,10 @@ class EventReader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const {
+  [[noreturn]] void refuse(const std::string& why, RefusalSite site = RefusalSite::here()) const {
     throw Refusal(Exit::usage, "bad-profile",
                   place_of(path_, text_, static_cast<std::size_t>(reached_ - text_.data())), why,
-                  "torch.profiler's export_chrome_trace() writes profiles");
+                  "torch.profiler's export_chrome_trace() writes profiles", site);
   }
 
   bool take(int depth, json::parse_event_t event, json& parsed) {
@@ -89,15 +89,16 @@ class EventReader {
     operation.thread = thread_of(event);
     operation.begin_us = real(event, "ts", kLatest_us);
     const double duration_us = real(event, "dur", kLongest_us);
-    if (duration_us < 0) refuse("`dur` is negative");
+    if (duration_us < 0) refuse(fmt::format("`dur` is negative: {}", duration_us));
     operation.end_us = operation.begin_us + duration_us;
     if (const json* const sizes = argument(event, "Input Dims")) take_operands(event, *sizes, operation);
   }
 
   void take_work(const json& event) {
     GpuWork work{.name = text_of(event, "name"), .operation = whole_argument(event, "External id")};
-    work.seconds = real(event, "dur", kLongest_us) * 1e-6;
-    if (work.seconds < 0) refuse("`dur` is negative");
+    const double duration_us = real(event, "dur", kLongest_us);
+    if (duration_us < 0) refuse(fmt::format("`dur` is negative: {}", duration_us));
+    work.seconds = duration_us * 1e-6;
     correlations_.push_back(whole_argument(event, "correlation"));
     events_.work.push_back(std::move(work));
   }

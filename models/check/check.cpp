@@ -22,14 +22,20 @@
 namespace motley {
 namespace {
 
-[[noreturn]] void refuse_program(const std::string& what) {
+[[noreturn]] void refuse_program(const std::string& what, RefusalSite site = RefusalSite::here()) {
   throw Refusal(Exit::usage, "broken-program", {}, what,
-                "a Program that compile() made never does this: was its text edited?");
+                "a Program that compile() made never does this: was its text edited?", site);
 }
 
 // Refuses a rank program; the message begins with its name.
-[[noreturn]] void refuse_rank_program(const RankProgram& rank_program, const std::string& what) {
-  refuse_program(fmt::format("{}: {}", rank_program.name, what));
+[[noreturn]] void refuse_rank_program(const RankProgram& rank_program, const std::string& what,
+                                      RefusalSite site = RefusalSite::here()) {
+  refuse_program(fmt::format("{}: {}", rank_program.name, what), site);
+}
+
+// Refuses a rank's entry; the message begins with the rank.
+[[noreturn]] void refuse_rank(Rank rank, const std::string& what, RefusalSite site = RefusalSite::here()) {
+  refuse_program(fmt::format("rank {}: {}", rank, what), site);
 }
 
 bool has_all(const RankProgram& rank_program, std::span<const TensorId> tensors) {
@@ -50,7 +56,7 @@ void check_copy(const RankProgram& rank_program, const Copy& copy) {
 }
 
 void check_compute(const RankProgram& rank_program, const Compute& compute) {
-  if (!rank_program.blocks.has(compute.block)) refuse_rank_program(rank_program, "no such block");
+  MOTLEY_CHECK(rank_program.blocks.has(compute.block));  // the text of a Program names its blocks
   const auto kernels = static_cast<int>(rank_program.blocks[compute.block].kernels.size());
   if (compute.first_kernel < 0 || compute.last_kernel > kernels ||
       compute.first_kernel >= compute.last_kernel)
@@ -136,15 +142,15 @@ void check_task(const Collective& collective, int R) {
 void check_instruction_of_rank(const Program& program, Rank rank, const Instruction& instruction) {
   const RankEntry& entry = program.ranks[rank];
   if (const PeerMessage* message = instruction.message()) {
-    if (!entry.peers.has(message->slot) || !entry.peers[message->slot] ||
-        program.program_of(rank).chunks.empty())
-      refuse_program("a transfer without a peer");
+    if (!entry.peers.has(message->slot) || !entry.peers[message->slot])
+      refuse_rank(rank, "a transfer without a peer");
+    if (program.program_of(rank).chunks.empty()) refuse_rank(rank, "a transfer of a class without layers");
     if (!other_end(program, rank, message->slot))
-      refuse_program("a transfer whose peer does not hold the neighbouring virtual stage");
+      refuse_rank(rank, "a transfer whose peer does not hold the neighbouring virtual stage");
   }
   const auto* collective = instruction.as<Collective>();
   if (collective == nullptr) return;
-  if (!has_group(entry, collective->slot)) refuse_program("a collective without a group");
+  if (!has_group(entry, collective->slot)) refuse_rank(rank, "a collective without a group");
   check_task(*collective, static_cast<int>(program.groups[*entry.groups[collective->slot]].ranks.size()));
 }
 
@@ -153,13 +159,13 @@ void check_rank(const Program& program, Rank rank) {
   const RankProgram& rank_program = program.rank_programs[entry.rank_program];
   const std::int64_t parts = rank_program.context_parallel;
   if (entry.context_index < 0 || entry.context_index >= parts)
-    refuse_program(fmt::format("part {} of sequences cut into {}", entry.context_index, parts));
+    refuse_rank(rank, fmt::format("part {} of sequences cut into {}", entry.context_index, parts));
   for (std::optional<Rank> peer : entry.peers)
-    if (peer && !program.ranks.has(*peer)) refuse_program("a peer that is no rank");
+    if (peer && !program.ranks.has(*peer)) refuse_rank(rank, "a peer that is no rank");
   for (std::optional<GroupId> group : entry.groups)
-    if (group && !program.groups.has(*group)) refuse_program("a group that is not there");
+    if (group && !program.groups.has(*group)) refuse_rank(rank, "a group that is not there");
   for (const Shard& shard : rank_program.shards)
-    if (!has_group(entry, shard.slot)) refuse_program("a shard that no group holds");
+    if (!has_group(entry, shard.slot)) refuse_rank(rank, "a shard that no group holds");
   for (const Stream& stream : rank_program.streams)
     for (const Instruction& instruction : stream.instructions)
       check_instruction_of_rank(program, rank, instruction);

@@ -121,8 +121,9 @@ std::int64_t members_of(const GradientShare& share, const RanksByCopy& ranks, Ra
   return share.whole ? ranks.count(holder) : ranks.copies(holder);
 }
 
-[[noreturn]] void refuse_division(std::string message, std::string hint) {
-  throw Refusal(Exit::infeasible, "impossible-sharding", {}, std::move(message), std::move(hint));
+[[noreturn]] void refuse_division(std::string message, std::string hint,
+                                  RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::infeasible, "impossible-sharding", {}, std::move(message), std::move(hint), site);
 }
 
 // Sets how ranks divide the share. `shard_over` counts replicas. Experts have as many copies as other parameters, but

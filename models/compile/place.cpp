@@ -26,11 +26,7 @@ class FreeChips {
 
   int take() {
     while (first_ < cluster_.chip_count() && taken_[at(first_)]) ++first_;
-    if (first_ == cluster_.chip_count())
-      throw Refusal(Exit::infeasible, "too-many-ranks", {},
-                    fmt::format("cluster `{}` has {} chips, and the strategy takes more", cluster_.name,
-                                cluster_.chip_count()),
-                    "fewer replicas or smaller degrees");
+    MOTLEY_CHECK(first_ < cluster_.chip_count());  // else the strategy has more ranks, and is refused
     taken_[at(first_)] = true;
     return first_;
   }

@@ -53,10 +53,7 @@ void refuse_in_zero(const Strategy& s, const PipelineTemplate& pipeline, const W
   if (s.overlap_gradients && s.zero == 0)
     wording.refuse("strategy.overlap.gradients", "true", "reduces after the backward where ZeRO is off",
                    "zero: 1");
-  if (s.zero == 2 && s.reduce_gradients == ReduceGradients::last)
-    wording.refuse("strategy.reduce_gradients", "last", "reduces after each micro-batch",
-                   "reduce_gradients: each");
-  if (s.zero == 3 && s.reduce_gradients == ReduceGradients::last)
+  if (s.zero >= 2 && s.reduce_gradients == ReduceGradients::last)
     wording.refuse("strategy.reduce_gradients", "last", "reduces after each micro-batch",
                    "reduce_gradients: each");
   if (s.prefetch != Strategy{}.prefetch)

@@ -120,8 +120,8 @@ const std::vector<std::string>& zero_keys() {
 }
 
 [[noreturn]] void refuse_foreign_key(const Location& where, const std::string& what,
-                                     const std::string& hint = {}) {
-  throw Refusal(Exit::infeasible, "foreign-setting", where, what, hint);
+                                     const std::string& hint = {}, RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::infeasible, "foreign-setting", where, what, hint, site);
 }
 
 // A value that Hugging Face's Trainer fills in ("auto").
@@ -193,14 +193,16 @@ void read_offload(const Yaml& zero, Strategy& strategy) {
     if (const YamlEntry* const device = parameters->value->find("device");
         device && device->value->text != "none")
       refuse_foreign_key(parameters->where,
-                         "parameters in the memory of the node: Motley offloads the optimizer's state",
+                         "`offload_param` keeps parameters in the memory of the node: Motley offloads the "
+                         "optimizer's state alone",
                          "leave `offload_param` out");
   const YamlEntry* const optimizer = zero->find("offload_optimizer");
   if (optimizer == nullptr || !optimizer->value->is_map()) return;
   const YamlEntry* const device = optimizer->value->find("device");
   if (device == nullptr || device->value->text == "none") return;
   if (to_choice(device->value, {"cpu", "nvme", "none"}) == "nvme")
-    refuse_foreign_key(device->where, "the optimizer's state on a disk: Motley has the memory of the node",
+    refuse_foreign_key(device->where,
+                       "`nvme` keeps the optimizer's state on a disk: Motley has the memory of the node",
                        "device: cpu");
   const YamlEntry* const ratio = optimizer->value->find("ratio");
   strategy.offload.optimizer = ratio == nullptr ? 1.0 : to_share_in_host(ratio->value);
@@ -303,8 +305,11 @@ Imported import_deepspeed(const std::string& text, const std::string& file, cons
     if (const YamlEntry* const size = section->find("autotp_size"))
       tp = std::max<std::int64_t>(to_integer(own_value(*size), {0, kDegree.most}), 1);
   if (const auto cut = read_number(fields, "sequence_parallel_size", kDegree); cut && *cut > 1)
-    refuse_foreign_key(fields.where("sequence_parallel_size"),
-                       "Ulysses: Motley cuts sequences in a ring or gathers them");
+    refuse_foreign_key(
+        fields.where("sequence_parallel_size"),
+        fmt::format("`sequence_parallel_size` {} exchanges parts of sequences, as Ulysses does: "
+                    "Motley passes them in a ring or gathers them",
+                    *cut));
   if (options.chips % tp != 0)
     throw Refusal(Exit::infeasible, "impossible-degrees", fields.where("tensor_parallel"),
                   fmt::format("{} ranks are not a multiple of tensor-parallel {}", options.chips, tp),
@@ -319,7 +324,8 @@ Imported import_deepspeed(const std::string& text, const std::string& file, cons
   read_zero_section(fields, train, pipeline.replicas, imported);
   imported.strategy.templates = {std::move(pipeline)};
   if (const auto complaint = find_complaint(imported.transformer, train, imported.strategy))
-    throw Refusal(Exit::infeasible, complaint->kind, root->where, complaint->message, complaint->hint);
+    throw Refusal(Exit::infeasible, complaint->kind, root->where, complaint->message, complaint->hint,
+                  complaint->site);
   return imported;
 }
 

@@ -216,9 +216,10 @@ void refuse_in_stages(const Job& job, const PipelineTemplate& pipeline, const Wo
   if (job.strategy.overlap_experts)
     wording.refuse("strategy.overlap.experts", "true",
                    "overlaps experts with virtual stages only, which it has not here");
-  if (pipeline.replicas * pipeline_micro_batch(job, pipeline) % pipeline.replicas_of(pipeline.stages.at(0)) !=
-      0)
-    wording.refuse("strategy.replicas", "", "counts micro-batches by the replicas of the first stage");
+  // Micro-batches are counted by the replicas of the first stage. A strategy in which they do not come out is refused.
+  MOTLEY_CHECK(pipeline.replicas * pipeline_micro_batch(job, pipeline) %
+                   pipeline.replicas_of(pipeline.stages.at(0)) ==
+               0);
 }
 
 std::string experiment_file(const std::string& name, const Job& job) {

@@ -113,8 +113,9 @@ std::vector<std::int64_t> numbers(WrittenSettings& settings, const std::string& 
 }
 
 [[noreturn]] void refuse_meshes(const WrittenSettings& settings, const std::string& name,
-                                const std::string& what, const std::string& hint = {}) {
-  throw Refusal(Exit::infeasible, "impossible-meshes", settings.where(name), what, hint);
+                                const std::string& what, const std::string& hint = {},
+                                RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::infeasible, "impossible-meshes", settings.where(name), what, hint, site);
 }
 
 // The group of the cluster whose chips or whose name is the type of device.
@@ -211,9 +212,11 @@ std::vector<std::int64_t> read_rows(const KeyReader& reader, const std::string& 
                                     std::int64_t micro_batches, IntegerRange range) {
   std::vector<std::int64_t> values;
   const std::vector<Yaml>& rows = *reader.rows(name);
-  const auto refuse = [&](const Location& where, const std::string& what) {
+  const auto refuse = [&](const Location& where, const std::string& what,
+                          RefusalSite site = RefusalSite::here()) {
     throw Refusal(Exit::infeasible, "impossible-meshes", where, what,
-                  "rows of [stages, micro-batches, value], which add up to all stages and all micro-batches");
+                  "rows of [stages, micro-batches, value], which add up to all stages and all micro-batches",
+                  site);
   };
   Location where;
   for (const Yaml& row : rows) {
@@ -319,7 +322,7 @@ Imported import_flagscale(const std::string& text, const std::string& file, cons
   list_ignored(settings, imported.ignored);
   if (const auto complaint = find_complaint(t, train, imported.strategy))
     throw Refusal(Exit::infeasible, complaint->kind, settings.where("hetero-process-meshes"),
-                  complaint->message, complaint->hint);
+                  complaint->message, complaint->hint, complaint->site);
   return imported;
 }
 

@@ -34,8 +34,9 @@ class LayoutReader {
     return stages;
   }
 
-  [[noreturn]] void refuse(const std::string& message, const std::string& hint = {}) const {
-    throw Refusal(Exit::usage, "bad-layout", where_, message, hint);
+  [[noreturn]] void refuse(const std::string& message, const std::string& hint = {},
+                           RefusalSite site = RefusalSite::here()) const {
+    throw Refusal(Exit::usage, "bad-layout", where_, message, hint, site);
   }
 
  private:

@@ -18,9 +18,10 @@ namespace motley {
 namespace {
 
 [[noreturn]] void refuse_foreign(const WrittenSettings& settings, const std::string& name,
-                                 const std::string& why, const std::string& hint = {}) {
+                                 const std::string& why, const std::string& hint = {},
+                                 RefusalSite site = RefusalSite::here()) {
   throw Refusal(Exit::infeasible, "foreign-setting", settings.where(name), settings.as_written(name) + why,
-                hint);
+                hint, site);
 }
 
 struct Clash {
@@ -72,8 +73,9 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kRemoved = {
      {"checkpoint-activations", "recompute-granularity"}}};
 
 [[noreturn]] void refuse_clash(const WrittenSettings& settings, const std::string& name,
-                               const std::string& what, const std::string& hint) {
-  throw Refusal(Exit::usage, "clashing-settings", settings.where(name), what, hint);
+                               const std::string& what, const std::string& hint,
+                               RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::usage, "clashing-settings", settings.where(name), what, hint, site);
 }
 
 void read_positions(WrittenSettings& settings, Transformer& t) {

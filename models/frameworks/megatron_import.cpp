@@ -113,9 +113,10 @@ std::vector<std::int64_t> uneven_layers(WrittenSettings& settings, std::int64_t 
   const bool loss = settings.flag("account-for-loss-in-pipeline-split");
   std::int64_t rest = layers - first.value_or(0) - last.value_or(0) + (embedding ? 1 : 0) + (loss ? 1 : 0);
   const std::int64_t others = stages - (first ? 1 : 0) - (last ? 1 : 0);
-  const auto refuse = [&](const char* about, const std::string& what) {
+  const auto refuse = [&](const char* about, const std::string& what,
+                          RefusalSite site = RefusalSite::here()) {
     throw Refusal(Exit::infeasible, "impossible-stages", settings.where(about), what,
-                  "--pipeline-model-parallel-layout says the layers of each stage");
+                  "--pipeline-model-parallel-layout says the layers of each stage", site);
   };
   const char* const about = first  ? "decoder-first-pipeline-num-layers"
                             : last ? "decoder-last-pipeline-num-layers"
@@ -214,7 +215,8 @@ void read_megatron_job(WrittenSettings& settings, const StartedRanks& started, c
   imported.strategy.templates = {std::move(pipeline)};
   list_ignored(settings, imported.ignored);
   if (const auto complaint = find_complaint(t, train, imported.strategy))
-    throw Refusal(Exit::infeasible, complaint->kind, started.where, complaint->message, complaint->hint);
+    throw Refusal(Exit::infeasible, complaint->kind, started.where, complaint->message, complaint->hint,
+                  complaint->site);
 }
 
 Imported import_megatron(const std::string& text, const std::string& file, const ImportOptions& options) {

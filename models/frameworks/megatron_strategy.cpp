@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
 #include "models/frameworks/megatron_settings.hpp"
 
@@ -22,18 +23,18 @@ void refuse_unlike_stages(const PipelineTemplate& pipeline, const Wording& wordi
   const Stage& first = pipeline.stages.at(0);
   for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
     const Stage& stage = pipeline.stages[i];
-    const auto refuse = [&](const char* key, std::int64_t here, std::int64_t there) {
+    const auto refuse_unlike = [&](const char* key, std::int64_t here, std::int64_t there) {
       wording.refuse(key, "",
                      fmt::format("has one for all stages: stage 0 has {}, stage {} has {}", there, i, here));
     };
     if (stage.tensor_parallel != first.tensor_parallel)
-      refuse("strategy.tensor_parallel", stage.tensor_parallel, first.tensor_parallel);
+      refuse_unlike("strategy.tensor_parallel", stage.tensor_parallel, first.tensor_parallel);
     if (stage.expert_parallel != first.expert_parallel)
-      refuse("strategy.expert_parallel", stage.expert_parallel, first.expert_parallel);
+      refuse_unlike("strategy.expert_parallel", stage.expert_parallel, first.expert_parallel);
     if (stage.expert_cut() != first.expert_cut())
-      refuse("strategy.expert_tensor_parallel", stage.expert_cut(), first.expert_cut());
+      refuse_unlike("strategy.expert_tensor_parallel", stage.expert_cut(), first.expert_cut());
     if (pipeline.replicas_of(stage) != pipeline.replicas_of(first))
-      refuse("strategy.replicas", pipeline.replicas_of(stage), pipeline.replicas_of(first));
+      refuse_unlike("strategy.replicas", pipeline.replicas_of(stage), pipeline.replicas_of(first));
   }
   for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
     if (has_stage_before(pipeline, static_cast<int>(i)) &&
@@ -94,8 +95,7 @@ void add_sharding(const Job& job, const Wording& wording, Settings& settings) {
     if (pipeline.context_parallel > 1)
       wording.refuse("strategy.shard_over", std::to_string(s.shard_over),
                      "divides over ranks that cut sequences first, so that its instances are others");
-    if (pipeline.replicas % s.shard_over != 0)
-      wording.refuse("strategy.shard_over", std::to_string(s.shard_over), "has instances of equal size");
+    MOTLEY_CHECK(pipeline.replicas % s.shard_over == 0);  // else the strategy is refused
     settings.push_back(
         {"num-distributed-optimizer-instances", {std::to_string(pipeline.replicas / s.shard_over)}});
   }
@@ -233,14 +233,12 @@ Settings megatron_strategy(const Job& job, const Wording& wording) {
   const bool interleaved = s.schedule == Schedule::interleaved;
   if (interleaved && pp == 1)
     wording.refuse("strategy.schedule", "interleaved", "interleaves pipelines of two stages or more");
-  if (interleaved && !s.overlap_p2p && pp == 2)
-    wording.refuse("strategy.overlap.p2p", "false", "interleaves two stages only where transfers overlap");
   Settings settings;
   settings.push_back({"tensor-model-parallel-size", {std::to_string(stage.tensor_parallel)}});
   settings.push_back({"pipeline-model-parallel-size", {std::to_string(pp)}});
   if (pp > 1)
     settings.push_back({"pipeline-model-parallel-layout", {megatron_layout(job.transformer, pipeline)}});
-  if (interleaved && !s.overlap_p2p) settings.push_back({"no-overlap-p2p-communication"});
+  MOTLEY_CHECK(!interleaved || s.overlap_p2p);  // else the strategy is refused
   if (pipeline.context_parallel > 1) {
     settings.push_back({"context-parallel-size", {std::to_string(pipeline.context_parallel)}});
     settings.push_back({"cp-comm-type", {s.passes_context_in_ring() ? "p2p" : "allgather"}});

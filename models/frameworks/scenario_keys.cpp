@@ -57,9 +57,10 @@ Location ScenarioKeys::find(std::string_view key) const {
 }
 
 void Wording::refuse(std::string_view key, std::string_view value, const std::string& why,
-                     const std::string& hint) const {
+                     const std::string& hint, RefusalSite site) const {
   throw Refusal(Exit::infeasible, "inexpressible", keys.find(key),
-                fmt::format("`{}{}{}`: {} {}", key, value.empty() ? "" : ": ", value, target, why), hint);
+                fmt::format("`{}{}{}`: {} {}", key, value.empty() ? "" : ": ", value, target, why), hint,
+                site);
 }
 
 ModelVariant variant_of(const Transformer& t) {

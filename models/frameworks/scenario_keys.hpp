@@ -31,7 +31,7 @@ struct Wording {
   // Throws Refusal("inexpressible"): "`strategy.schedule: zb-h1`: Megatron-LM 0.20.0 has no ...". `written` is the key
   // with its value.
   [[noreturn]] void refuse(std::string_view key, std::string_view value, const std::string& why,
-                           const std::string& hint = {}) const;
+                           const std::string& hint = {}, RefusalSite site = RefusalSite::here()) const;
 };
 
 // The first key of the model, with its value, that makes its layers other than those of Llama with windows, experts or

@@ -56,8 +56,9 @@ class WordReader {
     const Character& c = text_[std::min(index, text_.size() - 1)];
     return {file_, c.line, c.column};
   }
-  [[noreturn]] void refuse(std::size_t from, const std::string& what, const std::string& hint = {}) const {
-    throw Refusal(Exit::usage, "shell-syntax", place(from), what, hint);
+  [[noreturn]] void refuse(std::size_t from, const std::string& what, const std::string& hint = {},
+                           RefusalSite site = RefusalSite::here()) const {
+    throw Refusal(Exit::usage, "shell-syntax", place(from), what, hint, site);
   }
   bool continues_line() const {
     return peek() == '\\' && (peek(1) == '\n' || (peek(1) == '\r' && peek(2) == '\n'));

@@ -34,7 +34,7 @@ std::vector<StageMemory> check(const Program& program, const Scenario& scenario)
     } catch (const Refusal& refusal) {
       if (refusal.kind() != "out-of-memory") throw;
       throw Refusal(refusal.exit_code(), refusal.kind(), refusal.where(), refusal.message(),
-                    describe(remedies(scenario.job)));
+                    describe(remedies(scenario.job)), refusal.site());
     }
   });
 }

@@ -113,19 +113,19 @@ double share_of(std::int64_t peak, std::int64_t capacity) {
   return static_cast<double>(peak) / static_cast<double>(std::max<std::int64_t>(capacity, 1));
 }
 
-// Measures a changed job. Throws the Refusal of a job that is impossible on this cluster.
-Remedy measured(std::string change, const Job& job) {
+// Measures a changed job. Throws the Refusal of a job that is impossible on this cluster. Nothing: the memory of the
+// nodes is too small for what it offloads.
+std::optional<Remedy> measured(std::string change, const Job& job) {
   const std::vector<StageMemory> stages = memory_by_stage(compile(job), job.cluster, job.train.fragmentation);
   if (std::any_of(stages.begin(), stages.end(), [](const StageMemory& stage) {
         return stage.host_capacity > 0 && stage.host > stage.host_capacity;
       }))
-    throw Refusal(Exit::infeasible, "out-of-host-memory", {},
-                  "the memory of the nodes is too small for what is offloaded");
+    return std::nullopt;
   const auto fullest =
       std::max_element(stages.begin(), stages.end(), [](const StageMemory& a, const StageMemory& b) {
         return share_of(a.peak, a.capacity) < share_of(b.peak, b.capacity);
       });
-  return {std::move(change), fullest->peak, fullest->capacity};
+  return Remedy{std::move(change), fullest->peak, fullest->capacity};
 }
 
 }  // namespace
@@ -138,7 +138,9 @@ std::vector<Remedy> remedies(const Job& job) {
     const std::optional<Job> neighbour = apply(move, job);
     if (!neighbour) continue;
     try {
-      tried.push_back(measured(described(move, job), *neighbour));
+      const std::optional<Remedy> remedy = measured(described(move, job), *neighbour);
+      if (!remedy) continue;
+      tried.push_back(*remedy);
     } catch (const Refusal&) {  // impossible on this cluster
       continue;
     }

@@ -51,9 +51,10 @@ class Line {
   }
   const std::string& head() const { return head_; }
 
-  [[noreturn]] void refuse(const std::string& why, int column = 1) const {
+  [[noreturn]] void refuse(const std::string& why, int column = 1,
+                           RefusalSite site = RefusalSite::here()) const {
     throw Refusal(Exit::usage, "bad-program", {file_, number_, column}, why,
-                  "`motley show program` writes this form");
+                  "`motley show program` writes this form", site);
   }
   // Takes the words behind a keyword; behind the head if the keyword is empty.
   std::vector<Word> take_words(const std::string& keyword) {

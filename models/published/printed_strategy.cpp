@@ -75,8 +75,10 @@ void gather_at_boundaries(Strategy& strategy) {
 
 void set_recompute(const PrintedRow& row, Strategy& strategy) {
   const std::string& printed = row.cells.text("recompute");
-  strategy.recompute = printed.empty() ? row.set.recompute.value_or(Recompute::none)
-                                       : printed_recompute(printed, row.cells.where("recompute"));
+  const std::optional<Recompute> known =
+      printed.empty() ? row.set.recompute.value_or(Recompute::none) : printed_recompute(printed);
+  if (!known) pass_over(fmt::format("recompute `{}`", printed));
+  strategy.recompute = *known;
   if (strategy.recompute == Recompute::selective) strategy.recompute = row.set.selective;
   if (!printed.empty() || !row.recipe || !row.recipe->recompute_layers) return;
   for (PipelineTemplate& pipeline : strategy.templates)

@@ -61,7 +61,7 @@ std::vector<Yaml> files_of_left_out() {
 }
 
 Recompute to_printed_recompute(const Yaml& node) {
-  return printed_recompute(to_choice(node, {"full", "selective", "none", "alternate"}), node->where);
+  return printed_recompute(to_choice(node, {"full", "selective", "none", "alternate"})).value();
 }
 
 AcceleratorRule read_accelerator(const Yaml& node) {
@@ -104,7 +104,7 @@ SetRule read_set(const Yaml& node) {
   if (const Yaml value = fields.find("vocabulary")) set.vocabulary = to_integer(value, kPositive);
   if (const Yaml value = fields.find("recompute")) set.recompute = to_printed_recompute(value);
   if (const Yaml value = fields.find("selective"))
-    set.selective = printed_recompute(to_choice(value, {"selective", "alternate"}), value->where);
+    set.selective = printed_recompute(to_choice(value, {"selective", "alternate"})).value();
   if (const Yaml value = fields.find("sequence_parallel")) set.sequence_parallel = to_bool(value);
   if (const Yaml value = fields.find("zero")) set.zero = static_cast<int>(to_integer(value, {0, 3}));
   if (const Yaml value = fields.find("reduce_gradients"))

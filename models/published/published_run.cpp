@@ -85,13 +85,12 @@ Measured read_row(const PrintedRow& row) {
 
 }  // namespace
 
-Recompute printed_recompute(const std::string& text, const Location& where) {
+std::optional<Recompute> printed_recompute(const std::string& text) {
   if (text.starts_with("full")) return Recompute::full;
   if (text.starts_with("alternate") || text.starts_with("selective per-op")) return Recompute::alternate;
   if (text.starts_with("selective")) return Recompute::selective;
   if (text.starts_with("none")) return Recompute::none;
-  throw Refusal(Exit::usage, "bad-csv", where, fmt::format("recompute `{}`", text),
-                "full, selective or none, or nothing where it is not printed");
+  return std::nullopt;
 }
 
 std::vector<PublishedRun> read_published_runs(const std::string& path) {

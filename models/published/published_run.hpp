@@ -23,8 +23,8 @@ struct PublishedRun {
   CsvRow row;
 };
 // Reads "full", "selective per-op", "none for 8K" by their beginning, of which the longest known one counts
-// ("selective per-op" is alternate, "selective" alone is not). Refuses ("bad-csv") other texts.
-Recompute printed_recompute(const std::string& text, const Location& where);
+// ("selective per-op" is alternate, "selective" alone is not). Nothing: another text.
+std::optional<Recompute> printed_recompute(const std::string& text);
 
 // Reads a table. Refuses ("bad-csv") a table without ids.
 std::vector<PublishedRun> read_published_runs(const std::string& path);

@@ -102,8 +102,8 @@ void check_names(const PlanPins& pins, const PlanPlaces& places, const Job& job)
 }
 
 [[noreturn]] void contradict(const PlanPlaces& places, const char* key, const std::string& message,
-                             const std::string& hint) {
-  throw Refusal(Exit::usage, "contradicting-pins", places.place_of(key), message, hint);
+                             const std::string& hint, RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::usage, "contradicting-pins", places.place_of(key), message, hint, site);
 }
 
 // Groups that the pins want together and that no row of them, each joined to the next, connects.

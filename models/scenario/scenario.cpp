@@ -54,7 +54,7 @@ void refuse_batch(const Fields& scenario, const Transformer& transformer, const 
   if (!complaint) return;
   const YamlEntry* key = scenario.find("train")->find(complaint->about);
   throw Refusal(Exit::infeasible, complaint->kind, key ? key->where : scenario.where("train"),
-                complaint->message, complaint->hint);
+                complaint->message, complaint->hint, complaint->site);
 }
 
 std::string formats_of(const Chip& chip) {
@@ -86,7 +86,7 @@ void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
   const std::int64_t ranks = job.strategy.rank_count(), chips = job.cluster.chip_count();
   if (ranks <= chips) return;
   const Strategy& strategy = job.strategy;
-  const std::string what =
+  const std::string degrees =
       strategy.templates.size() > 1
           ? fmt::format("the pipelines take {} ranks", ranks)
           : fmt::format("tensor_parallel {} x {}pipeline_parallel {} x data_parallel {} are {} ranks",
@@ -94,7 +94,7 @@ void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
                         strategy.cp() > 1 ? fmt::format("context_parallel {} x ", strategy.cp()) : "",
                         strategy.pp(), strategy.dp(), ranks);
   throw Refusal(Exit::infeasible, "too-many-ranks", scenario.where("strategy"),
-                fmt::format("{}, cluster `{}` has {} chips", what, job.cluster.name, chips),
+                fmt::format("{}, cluster `{}` has {} chips", degrees, job.cluster.name, chips),
                 "a rank needs a chip of its own: lower a degree, or take a larger cluster");
 }
 

@@ -19,12 +19,13 @@ constexpr const char* kExample = "as `--set strategy.tensor_parallel=8`";
 
 // An option of its own stands for itself.
 std::string file_of(const std::string& text) {
-  return text.starts_with("--") ? shortened(text) : "--set " + shortened(text);
+  const std::string line = shortened(text.substr(0, text.find('\n')));
+  return text.starts_with("--") ? line : "--set " + line;
 }
 
 [[noreturn]] void refuse_setting(const std::string& text, int column, const std::string& message,
-                                 const std::string& hint = kExample) {
-  throw Refusal(Exit::usage, "bad-setting", {file_of(text), 1, column}, message, hint);
+                                 const std::string& hint = kExample, RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::usage, "bad-setting", {file_of(text), 1, column}, message, hint, site);
 }
 
 Yaml null_node(const Location& where) {

@@ -50,10 +50,10 @@ std::int64_t HeteroStages::layers() const {
 }
 
 HeteroStages parse_hetero_stages(const std::string& text) {
-  const auto refuse = [&](const std::string& why) {
+  const auto refuse = [&](const std::string& why, RefusalSite site = RefusalSite::here()) {
     throw Refusal(
         Exit::infeasible, "impossible-stages", {}, fmt::format("`{}`: {}", text, why),
-        "for each type of device the number of its stages, then the layers of each: `2 4 4 3 5 5 5`");
+        "for each type of device the number of its stages, then the layers of each: `2 4 4 3 5 5 5`", site);
   };
   std::istringstream words(text);
   HeteroStages result;

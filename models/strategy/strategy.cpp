@@ -125,8 +125,8 @@ Complaint find_in_context_parallel(const Train& train, std::int64_t cp) {
 
 // Checks stages with different numbers of replicas. `micro_batch`: sequences of each of the pipeline's replicas.
 Complaint find_in_replicas(const PipelineTemplate& pipeline, std::int64_t micro_batch, bool by_rows) {
-  const auto complaint = [](std::string message, std::string hint) {
-    return StrategyComplaint{"impossible-replicas", "stages", std::move(message), std::move(hint)};
+  const auto complaint = [](std::string message, std::string hint, RefusalSite site = RefusalSite::here()) {
+    return StrategyComplaint{"impossible-replicas", "stages", std::move(message), std::move(hint), site};
   };
   if (!pipeline.has_unlike_replicas()) return std::nullopt;
   if (by_rows)
@@ -318,7 +318,9 @@ std::string hashed(Number number) {
 }
 
 void refuse(const Complaint& complaint) {
-  if (complaint) throw Refusal(Exit::infeasible, complaint->kind, {}, complaint->message, complaint->hint);
+  if (complaint)
+    throw Refusal(Exit::infeasible, complaint->kind, {}, complaint->message, complaint->hint,
+                  complaint->site);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "models/base/refusal.hpp"
 #include "models/strategy/strategy.hpp"
 
 namespace motley {
@@ -16,6 +17,7 @@ struct StrategyComplaint {
   std::string about;
   std::string message;
   std::string hint;
+  RefusalSite site = RefusalSite::here();
 };
 
 // Finds the first impossible thing that no strategy could mend: about "sequence", "documents", "micro_batch" or

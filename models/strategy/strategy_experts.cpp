@@ -8,8 +8,8 @@
 namespace motley {
 namespace {
 
-StrategyComplaint impossible(std::string message, std::string hint) {
-  return {"impossible-expert-degree", "stages", std::move(message), std::move(hint)};
+StrategyComplaint impossible(std::string message, std::string hint, RefusalSite site = RefusalSite::here()) {
+  return {"impossible-expert-degree", "stages", std::move(message), std::move(hint), site};
 }
 
 }  // namespace

@@ -118,8 +118,8 @@ void use_schedule(const Transformer& t, Strategy& strategy, Timetable timetable)
 
 std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
                                                   const PipelineTemplate& pipeline) {
-  const auto complaint = [](std::string message, std::string hint) {
-    return StrategyComplaint{"impossible-schedule", "schedule", std::move(message), std::move(hint)};
+  const auto complaint = [](std::string message, std::string hint, RefusalSite site = RefusalSite::here()) {
+    return StrategyComplaint{"impossible-schedule", "schedule", std::move(message), std::move(hint), site};
   };
   const auto stages = stages_of(pipeline);
   const int ranks = static_cast<int>(pipeline.stages.size());

@@ -74,7 +74,7 @@ Layers read_layers(const Yaml& node) {
 }
 
 [[noreturn]] void refuse(const StrategyComplaint& complaint, const Location& where) {
-  throw Refusal(Exit::infeasible, complaint.kind, where, complaint.message, complaint.hint);
+  throw Refusal(Exit::infeasible, complaint.kind, where, complaint.message, complaint.hint, complaint.site);
 }
 
 // Lays out chunks of layers as the schedule places them, and checks the schedule's conditions.
@@ -132,8 +132,9 @@ void lay_out_layers(const Yaml& node, const Transformer& transformer, std::vecto
   } catch (const Refusal& refusal) {
     throw located(refusal, node->where);
   }
-  const auto refuse_counts = [&](const std::string& why, const std::string& hint) {
-    throw Refusal(Exit::infeasible, "impossible-stages", node->where, why, hint);
+  const auto refuse_counts = [&](const std::string& why, const std::string& hint,
+                                 RefusalSite site = RefusalSite::here()) {
+    throw Refusal(Exit::infeasible, "impossible-stages", node->where, why, hint, site);
   };
   for (const Stage& stage : stages)
     if (!stage.more.empty())

@@ -15,9 +15,9 @@ namespace motley {
 namespace {
 
 [[noreturn]] void refuse_axis(const std::string& text, std::size_t column, const std::string& message,
-                              const std::string& hint) {
+                              const std::string& hint, RefusalSite site = RefusalSite::here()) {
   throw Refusal(Exit::usage, "bad-setting", {"--set " + shortened(text), 1, static_cast<int>(column) + 1},
-                message, hint);
+                message, hint, site);
 }
 
 // A piece of a list, and where it begins.

@@ -12,9 +12,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "motley.sweep-rows/1";
 
-[[noreturn]] void refuse_line(const std::string& file, int line, const std::string& message) {
+[[noreturn]] void refuse_line(const std::string& file, int line, const std::string& message,
+                              RefusalSite site = RefusalSite::here()) {
   throw Refusal(Exit::usage, "bad-rows", {file, line, 1}, message,
-                "`motley sweep --rows FILE` writes such a file; give another name, or remove this one");
+                "`motley sweep --rows FILE` writes such a file; give another name, or remove this one", site);
 }
 
 SweepOrigin origin_from(const Json& json) {
@@ -121,9 +122,9 @@ SweepRows parse_rows(const std::string& text, const std::string& file) {
 }
 
 void check_same_sweep(const SweepRows& rows, const SweepOrigin& origin, const std::string& file) {
-  const auto refuse = [&](const std::string& why) {
+  const auto refuse = [&](const std::string& why, RefusalSite site = RefusalSite::here()) {
     throw Refusal(Exit::usage, "other-sweep", {.file = file}, why,
-                  "give another name, or remove the file to begin anew");
+                  "give another name, or remove the file to begin anew", site);
   };
   if (!same_axes(rows.origin.axes, origin.axes)) refuse("it has rows of a sweep over other values");
   if (rows.origin.name != origin.name || rows.origin.hash != origin.hash)

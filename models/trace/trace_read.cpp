@@ -140,7 +140,7 @@ class TraceReader : public nlohmann::json_sax<json> {
     return true;
   }
   bool string(string_t& value) override;
-  bool binary(binary_t&) override { return refuse("binary data"); }
+  bool binary(binary_t&) override { break_promise("JSON has no binary data", __FILE__, __LINE__); }
   bool start_object(std::size_t) override;
   bool end_object() override;
   bool start_array(std::size_t) override;
@@ -153,10 +153,10 @@ class TraceReader : public nlohmann::json_sax<json> {
  private:
   enum class Where : std::uint8_t { outside, top, head, head_list, events, event, args, args_list, other };
 
-  [[noreturn]] bool refuse(const std::string& why) const {
+  [[noreturn]] bool refuse(const std::string& why, RefusalSite site = RefusalSite::here()) const {
     throw Refusal(Exit::usage, "bad-trace",
                   place_of(path_, text_, static_cast<std::size_t>(reached_ - text_.data())), why,
-                  "write traces with `motley simulate --trace FILE`");
+                  "write traces with `motley simulate --trace FILE`", site);
   }
   static std::string name_of(const Step& step) {
     return fmt::format("rank {} stream {} index {}", step.rank, step.stream, step.index);

@@ -297,7 +297,7 @@ void read_deepseek_experts(const Config& config, Transformer& t) {
 Transformer read_hugging_face(const Yaml& node, const std::string& default_name) {
   if (!node->is_map())
     throw Refusal(Exit::usage, "wrong-type", node->where,
-                  fmt::format("expected a config.json (a map), value {}", describe(node)));
+                  fmt::format("expected a config.json (a map), found {}", describe(node)));
   refuse_not_finite(node);
   const Config config(node);
   const Yaml type = config.find("model_type");

@@ -24,8 +24,8 @@ std::int64_t default_head_dim(const Transformer& t) {
 namespace {
 
 [[noreturn]] void refuse_model(const Location& where, const std::string& message,
-                               const std::string& hint = {}) {
-  throw Refusal(Exit::usage, "impossible-model", where, message, hint);
+                               const std::string& hint = {}, RefusalSite site = RefusalSite::here()) {
+  throw Refusal(Exit::usage, "impossible-model", where, message, hint, site);
 }
 
 // Whether some layers have a window or chunks.

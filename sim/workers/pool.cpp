@@ -21,6 +21,10 @@
 
 #include "models/base/refusal.hpp"
 
+// Its file points at text of this program, which has the same address in a child.
+template <>
+constexpr bool motley::kSentAsBytes<motley::RefusalSite> = true;
+
 namespace motley::pool {
 namespace {
 
@@ -59,6 +63,7 @@ void write_refusal(MessageWriter& out, const Refusal& refusal) {
   write_value(out, refusal.where().column);
   write_value(out, refusal.message());
   write_value(out, refusal.hint());
+  write_value(out, refusal.site());
 }
 
 template <class T>
@@ -76,7 +81,9 @@ Refusal read_refusal(MessageReader& in) {
   read_value(in, where.line);
   read_value(in, where.column);
   const auto message = read_as<std::string>(in);
-  return Refusal(exit_code, kind, where, message, read_as<std::string>(in));
+  const auto hint = read_as<std::string>(in);
+  const auto site = read_as<RefusalSite>(in);
+  return Refusal(exit_code, kind, where, message, hint, site);
 }
 
 // Everything that a child does: runs the task, writes the answer, exits.

@@ -9,6 +9,7 @@
 #include "models/base/text_file.hpp"
 #include "models/scenario/scenario.hpp"
 #include "models/scenario/software.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/fit_world.hpp"
 #include "tools/fit/publish.hpp"
 
@@ -208,4 +209,12 @@ TEST_CASE("a run that one generation's own fit left out is predicted by that, no
       is_left_out = true;
     }
   CHECK(is_left_out);
+}
+
+TEST_CASE("results that cannot be kept anywhere are refused") {
+  CHECK(tests::refusal_on_page([] { new_folder_in("/nowhere"); }) ==
+        tests::expected_refusal("unwritable-file: no folder for the results of a fit"));
+  CHECK(tests::refusal_on_page([] {
+          write_files({{"fit.yaml", ""}}, "/dev/null/nowhere");
+        }) == tests::expected_refusal("unwritable-file: results of a fit in no folder"));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -20,7 +21,8 @@ struct RefusalCase {
   std::string page;                          // "yaml.txt"
   int line = 0;                              // the line of its title, counted from 1
   std::string title;                         // "kind: what in a few words"
-  std::string command;                       // the arguments of motley; empty: no command line is refused
+  std::vector<std::string> before;           // the arguments of motley, run before the command
+  std::string command;                       // program and arguments; empty: no command line is refused
   std::string test;                          // path of the test that triggers it, from the root of the source
   std::map<std::string, std::string> files;  // text by file name; "edit" changes the printed Program
   std::size_t message_begin = 0;             // the byte of the page where the message begins
@@ -88,10 +90,15 @@ class RefusalPage {
 
   // Takes a command, a test, or the text of input.yaml.
   void take_plain_lines(RefusalCase& taken) {
-    constexpr std::string_view kCommand = "command: motley ", kTest = "test: ";
+    constexpr std::string_view kBefore = "before: motley ", kCommand = "command: ", kTest = "test: ";
+    while (next_line().starts_with(kBefore)) taken.before.emplace_back(take_line().substr(kBefore.size()));
+    if (!taken.before.empty() && !next_line().starts_with(kCommand))
+      malformed("`command:` follows `before:`");
     const std::string_view first = next_line();
     if (first.starts_with(kCommand)) {
       taken.command = take_line().substr(kCommand.size());
+      if (!taken.command.starts_with("motley ") && !taken.command.starts_with("fit_published "))
+        malformed("a command is of motley or of fit_published");
     } else if (first.starts_with(kTest)) {
       taken.test = take_line().substr(kTest.size());
     } else {
@@ -189,8 +196,10 @@ inline std::vector<RefusalCase> read_refusal_pages() {
   return cases;
 }
 
-// The message of the one case with this title, for the tests that pages name.
+// The message of the one case with this title, for the tests that pages name. Notes that a test has asked for it.
 inline std::string expected_refusal(const std::string& title) {
+  if (const char* const notes = std::getenv("MOTLEY_REFUSAL_SITES"))
+    std::ofstream(notes, std::ios::app) << "= " + title + "\n";
   std::vector<RefusalCase> cases = read_refusal_pages();
   std::erase_if(cases, [&](const RefusalCase& one) { return one.title != title; });
   if (cases.size() != 1)
@@ -199,11 +208,25 @@ inline std::string expected_refusal(const std::string& title) {
   return cases[0].message;
 }
 
-// A refusal in the form of the pages.
+// A refusal in the form of the pages. Whoever asks for this form compares it with a page, so it is noted as told.
 inline std::string as_on_page(const Refusal& refusal) {
+  note_sites(refusal);
   std::string text = refusal.what();
   for (const Refusal& other : refusal.others()) text.append("\n").append(other.what());
   return text + "\nexit " + std::to_string(static_cast<int>(refusal.exit_code())) + "\n";
+}
+
+// What this is refused with, in the form of the pages; "accepted": it is not. Files in `folder` stand by their names.
+std::string refusal_on_page(const auto& act, const std::string& folder = {}) {
+  try {
+    act();
+  } catch (const Refusal& refusal) {
+    std::string text = as_on_page(refusal);
+    for (std::size_t at = 0; !folder.empty() && (at = text.find(folder + "/")) != std::string::npos;)
+      text.erase(at, folder.size() + 1);
+    return text;
+  }
+  return "accepted";
 }
 
 }  // namespace motley::tests

@@ -12,6 +12,7 @@
 #include "models/compile/compile.hpp"
 #include "models/cost/rated_kernels.hpp"
 #include "sim/workers/child.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -176,12 +177,8 @@ TEST_CASE("two-formats: kernels of unlike formats are not fitted together", "[ca
     sample.times = {1e-6};
     samples.kernels.push_back(sample);
   }
-  try {
-    fit_kernels(samples);
-    FAIL("accepted");
-  } catch (const Refusal& refusal) {
-    CHECK(refusal.kind() == "two-formats");
-  }
+  CHECK(tests::refusal_on_page([&] { fit_kernels(samples); }) ==
+        tests::expected_refusal("two-formats: kernels in fp32 beside kernels in bf16"));
   samples.kernels.pop_back();
   CHECK(fit_kernels(samples).rates.format == Format::fp32);
 }
@@ -200,7 +197,9 @@ TEST_CASE("traces that were not measured, or without kernels, are not learned fr
   SimOptions options;
   options.records_kernels = true;
   Trace trace = simulate_in_child(job, program, options);
-  CHECK(kind_of(trace) == "not-measured-run");
+  const auto refused = [&] { samples_of(program, trace); };
+  CHECK(tests::refusal_on_page(refused) ==
+        tests::expected_refusal("not-measured-run: a simulated trace to calibrate from"));
   trace.measured_ranks = {Rank(1)};
   CHECK(kind_of(trace) == "accepted");
   // Only the kernels of the rank that was measured are samples.
@@ -219,5 +218,6 @@ TEST_CASE("traces that were not measured, or without kernels, are not learned fr
   edited.events.back().step.index = 1'000'000;
   CHECK(kind_of(edited) == "different-programs");
   trace.kernels.clear();
-  CHECK(kind_of(trace) == "no-kernels");
+  CHECK(tests::refusal_on_page(refused) ==
+        tests::expected_refusal("no-kernels: a trace without the kernels of its computes"));
 }

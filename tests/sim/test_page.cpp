@@ -10,6 +10,7 @@
 #include "models/page/roofline.hpp"
 #include "models/page/timeline_rows.hpp"
 #include "sim/workers/child.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -99,11 +100,6 @@ TEST_CASE("the kernels of a roofline have the FLOPs of their passes") {
 
 TEST_CASE("a build without D3 makes no page, and says what to install") {
   require_plots("3.5.16");
-  try {
-    require_plots("");
-    FAIL("no refusal");
-  } catch (const Refusal& refusal) {
-    CHECK(refusal.kind() == "missing-part");
-    CHECK(refusal.exit_code() == Exit::missing);
-  }
+  CHECK(tests::refusal_on_page([] { require_plots(""); }) ==
+        tests::expected_refusal("missing-part: a page where the build has no D3"));
 }

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import unittest
 
+from refusal_pages import expected_refusal, message_of
+
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 TRAIN = "scenarios/quickstart-train.yaml"
@@ -121,12 +123,24 @@ class RealRanks(unittest.TestCase):
                 self.assertRegex(told[0], f"rank 1 has .* {value}.*, rank 0 has {words[at]}")
         self.assertFalse((self.folder / "none.csv").exists())
 
-    def test_transfers_are_measured_where_the_links_were_and_their_tape_replays(self):
+    def this_machine(self):
+        """What Motley calls this machine."""
         answer = motley("simulate", self.on_machine("another machine"))
         self.assertEqual((INFEASIBLE, ""), (answer.returncode, answer.stdout))
-        self.assertIn("links of cluster `here` were measured on `another machine`, and real rank 0 runs on `",
-                      answer.stderr)
-        this_machine = re.search("runs on `(.*)`", answer.stderr).group(1)
+        return re.search("runs on `(.*)`", answer.stderr).group(1)
+
+    def test_transfers_are_not_measured_where_the_links_were_not(self):
+        this_machine = self.this_machine()
+        for machine, nodes, title in [
+            ("another machine", 1, "other-fabric: links that were measured on another machine"),
+            (this_machine, 2, "other-fabric: two nodes on one host"),
+        ]:
+            told = message_of(motley("simulate", self.on_machine(machine, nodes)))
+            self.assertEqual(expected_refusal(title),
+                             told.replace(f"{self.folder}/", "").replace(f"`{this_machine}`", "`this machine`"))
+
+    def test_transfers_are_measured_where_the_links_were_and_their_tape_replays(self):
+        this_machine = self.this_machine()
         tape = self.folder / "tape.json"
         for launch in [[], ["launch", "-n", "2", "--", PROGRAM]]:
             scenario = self.on_machine(this_machine)
@@ -137,9 +151,6 @@ class RealRanks(unittest.TestCase):
             self.assertGreater(real["moved"], 0)
             priced = json.loads(self.right(*launch, "simulate", scenario, "--transfers", "priced", "--json"))["real"]
             self.assertEqual(real | {"moved_timed": "priced"}, priced)
-        answer = motley("simulate", self.on_machine(this_machine, nodes=2))
-        self.assertEqual((INFEASIBLE, ""), (answer.returncode, answer.stdout))
-        self.assertIn("real ranks 0 and 1 are on two nodes of cluster `here`, and run on one host", answer.stderr)
 
     def test_what_real_ranks_move_with_simulated_ones_is_filled_in(self):
         real = json.loads(self.right("simulate", TRAIN, "--world", "mixed", "--real-rank", "1", "--json"))["real"]

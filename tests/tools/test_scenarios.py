@@ -14,6 +14,8 @@ import sys
 import tempfile
 import unittest
 
+from refusal_pages import expected_refusal, message_of
+
 try:
     import yaml
 except ImportError:
@@ -317,7 +319,7 @@ class Simulate(Commands):
         self.right("simulate", mine)
         refused = motley("simulate", other)
         self.assertEqual(USAGE, refused.returncode)
-        self.assertIn("run.recording: recorded with seed 1, and this is seed 77", refused.stderr)
+        self.assertIn("run.recording: the recording has seed 1, and this run has seed 77", refused.stderr)
 
     def endless_mixed(self, *options):
         """A simulation that runs until it is ended, and the process of its real rank."""
@@ -587,10 +589,8 @@ class Plans(Commands):
         (here / "scenario.yaml").write_text("model: tiny-gpt2\ncluster: own.yaml\nplan: {evaluations: 1}\n"
                                             "train: {global_batch: 4, sequence: 16, precision: fp32}\n")
         self.right("plan", here / "scenario.yaml", "--out", here / "planned.yaml")
-        answer = motley("plan", here / "scenario.yaml", "--out", there / "planned.yaml")
-        self.assertEqual(USAGE, answer.returncode)
-        kind = "other-folder"  # its case in tests/refusals
-        self.assertIn("the scenario would mean another job there", answer.stderr, kind)
+        told = message_of(motley("plan", here / "scenario.yaml", "--out", there / "planned.yaml"))
+        self.assertEqual(expected_refusal("other-folder: another cluster of that name"), told.replace(f"{there}/", ""))
         self.assertFalse((there / "planned.yaml").exists())
 
 

@@ -18,6 +18,8 @@ import time
 import unittest
 import xml.etree.ElementTree
 
+from refusal_pages import expected_refusal, message_of
+
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 OK, FAILED, USAGE, INFEASIBLE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -176,7 +178,14 @@ class Sweep(unittest.TestCase):
             import fcntl
             fcntl.flock(held, fcntl.LOCK_EX)
             answer = self.sweep(SCENARIO, *AXES, "--rows", rows, code=USAGE)
-        self.assertIn("another sweep writes it", answer.stderr)
+        self.assertEqual(expected_refusal("unwritable-file: rows that another sweep is writing"),
+                         message_of(answer).replace(f"{self.folder}/", ""))
+
+    def test_a_simulation_that_needs_more_than_its_part_of_the_memory_is_a_refused_row(self):
+        answer = self.sweep(SCENARIO, "--set", "strategy.tp=2,4", "--memory", "1MB", "--processes", "1", "--json")
+        refused = json.loads(answer.stdout)["rows"][0]["refused"]
+        self.assertEqual("too-little-memory", refused["kind"])
+        self.assertEqual(expected_refusal("too-little-memory: a row of a sweep"), refused["message"] + "\nexit 3\n")
 
     def test_parts_give_the_whole_table(self):
         rows = self.folder / "rows"

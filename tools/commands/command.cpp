@@ -98,6 +98,7 @@ Exit run(const CommandBody& body) {
   } catch (const Refusal& refusal) {
     spdlog::error("{}", refusal.what());
     for (const Refusal& other : refusal.others()) spdlog::error("{}", other.what());
+    note_sites(refusal);
     answer(refusal);
     return refusal.exit_code();
   } catch (const RunFailure& failure) {

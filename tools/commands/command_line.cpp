@@ -145,25 +145,28 @@ std::string hint_for(const Reached& reached, const std::vector<std::string>& arg
 // Between two hints of one refusal.
 constexpr const char* kNextHint = "\n  hint: ";
 
+// The refusal of a word where a command should be.
+Refusal unknown_command(const CLI::App& program, const Reached& reached) {
+  const std::string above = reached.path.substr(program.get_name().size());
+  return Refusal(
+      Exit::usage, "unknown-command", {},
+      fmt::format("unknown command `{}{}`", above.empty() ? "" : above.substr(1) + " ", reached.unknown),
+      suggest(reached.unknown, reached.known));
+}
+
 // The refusal of words that CLI11 does not understand, or of a word where a command should be.
-Refusal misunderstood(const CLI::App& program, const std::string& what,
+Refusal misunderstood(const CLI::App& program, const CLI::ParseError& error,
                       const std::vector<std::string>& words) {
   const Reached reached = reach(program, words);
-  if (!reached.unknown.empty()) {
-    const std::string above = reached.path.substr(program.get_name().size());
-    return Refusal(
-        Exit::usage, "unknown-command", {},
-        fmt::format("unknown command `{}{}`", above.empty() ? "" : above.substr(1) + " ", reached.unknown),
-        suggest(reached.unknown, reached.known));
-  }
-  return Refusal(Exit::usage, "bad-command-line", {}, what, hint_for(reached, words));
+  if (!reached.unknown.empty()) return unknown_command(program, reached);
+  return Refusal(Exit::usage, "bad-command-line", {}, error.what(), hint_for(reached, words));
 }
 
 // The refusal of the option itself, with its own hint first.
 Refusal with_help(const Refusal& refused, const std::string& what, const std::string& help) {
   const std::size_t own = what.find(kNextHint);
   return Refusal(refused.exit_code(), refused.kind(), refused.where(), what.substr(0, own),
-                 refused.hint().empty() ? help : refused.hint() + kNextHint + help);
+                 refused.hint().empty() ? help : refused.hint() + kNextHint + help, refused.site());
 }
 
 OptionWords words_of(const CLI::Option& option, const CommandState& state) {
@@ -193,7 +196,7 @@ CommandWords Command::words() const { return words_of(*app_, *state_); }
 
 std::string Command::help(const std::vector<std::string>& path) const {
   const Reached reached = reach(*app_, path);
-  if (!reached.unknown.empty()) throw misunderstood(*app_, "", path);
+  if (!reached.unknown.empty()) throw unknown_command(*app_, reached);
   app_->clear();  // a program that has parsed `help` would print the help of that
   return reached.command->help(reached.above);
 }
@@ -213,7 +216,7 @@ CommandBody CommandLine::read(int argc, const char* const* argv) {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
-      Refusal refusal = misunderstood(*app_, error.what(), words);
+      Refusal refusal = misunderstood(*app_, error, words);
       if (state_.refused) refusal = with_help(*state_.refused, error.what(), refusal.hint());
       return [refusal]() -> Exit { throw refusal; };
     }

@@ -121,12 +121,7 @@ class HostMeasurement {
   // A chip without measured kernels is no calibration.
   void refuse_nothing_measured() const {
     if (was_interrupted() || result_.disturbed == 0 || !result_.table.samples.kernels.empty()) return;
-    throw Refusal(
-        Exit::mismatch, "never-still", {},
-        fmt::format(
-            "this machine does not keep still: all {} measurements of {} busy ranks were disturbed; {}",
-            result_.disturbed, options_.busy_ranks, result_.last_disturbance),
-        "end what else runs here, or give it other processors");
+    refuse_all_disturbed(result_.disturbed, options_.busy_ranks, result_.last_disturbance);
   }
 
   void read_table() {
@@ -221,13 +216,7 @@ class HostMeasurement {
         return;
       }
       note(disturbance);
-      if (++in_a_row >= kMostInARow)
-        throw Refusal(
-            Exit::mismatch, "never-still", {},
-            fmt::format("this machine does not keep still: `{}` was disturbed, and {} measurements before "
-                        "it; {}",
-                        timed.name, kMostInARow - 1, disturbance),
-            "end what else runs here, or give it other processors; what was measured before is kept");
+      if (++in_a_row >= kMostInARow) refuse_disturbed(timed.name, kMostInARow - 1, disturbance);
     }
   }
 

@@ -28,9 +28,10 @@ std::set<std::pair<Rank, Rank>> pairs_that_talk(const Program& program) {
   return pairs;
 }
 
-[[noreturn]] void refuse(const Prepared& prepared, const std::string& why) {
+[[noreturn]] void refuse(const Prepared& prepared, const std::string& why,
+                         RefusalSite site = RefusalSite::here()) {
   throw Refusal(Exit::infeasible, "other-fabric", prepared.scenario.cluster_location,
-                fmt::format("transfers cannot be measured here: {}", why), kHint);
+                fmt::format("transfers cannot be measured here: {}", why), kHint, site);
 }
 
 }  // namespace

@@ -180,11 +180,22 @@ std::string show_program(const ShowArguments& options) {
                {"text", print(program)}});
 }
 
+// What the chips or links of the scenario's cluster cannot be asked is told at the key that names the cluster.
+auto asking_cluster(const Scenario& scenario, const auto& ask) {
+  try {
+    return ask();
+  } catch (const Refusal& refusal) {
+    throw located(refusal, scenario.cluster_location);
+  }
+}
+
 std::string show_costs(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what, options.settings);
-  const Program program = compile(scenario.job);
-  const std::vector<PassCost> passes = price_passes(scenario.job, program);
-  const std::vector<ListedCarrier> carriers = list_carriers(scenario.job, program);
+  const Program program = compile(scenario);
+  const std::vector<PassCost> passes =
+      asking_cluster(scenario, [&] { return price_passes(scenario.job, program); });
+  const std::vector<ListedCarrier> carriers =
+      asking_cluster(scenario, [&] { return list_carriers(scenario.job, program); });
   if (options.json) return costs_json(passes, carriers);
   return carriers.empty() ? costs_text(passes) : carriers_text(carriers) + "\n" + costs_text(passes);
 }
@@ -201,7 +212,8 @@ std::string show_schedule(const ShowArguments& options) {
   const Program program = compile(scenario);
   const Timetable timetable = timetable_of(program, options.pipeline);
   if (options.csv) return to_csv(timetable);
-  const ScheduleTimes times = predicted_times(program, scenario.job.cluster, options.pipeline);
+  const ScheduleTimes times = asking_cluster(
+      scenario, [&] { return predicted_times(program, scenario.job.cluster, options.pipeline); });
   const auto result = evaluate(timetable, times, strategy.p2p_buffers).value();
   Json ranks = Json::array();
   std::string text = to_grid(timetable, times);
@@ -229,7 +241,8 @@ std::string show_schedule(const ShowArguments& options) {
 
 std::string show_collectives(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what, options.settings);
-  const auto listed = list_collectives(scenario.job, compile(scenario.job));
+  const Program program = compile(scenario);
+  const auto listed = asking_cluster(scenario, [&] { return list_collectives(scenario.job, program); });
   return options.json ? collectives_json(listed) : collectives_text(listed);
 }
 

@@ -106,6 +106,7 @@ SweepRow row_of(const Sweep& sweep, std::size_t number) {
   try {
     return {std::move(values), simulated(sweep, sweep.scenario(number)), {}, {}};
   } catch (const Refusal& refusal) {
+    note_sites(refusal);
     return refused_row(values_of(sweep.origin.axes, number), refusal);
   } catch (const RunFailure& failure) {
     return {values_of(sweep.origin.axes, number), {}, "run-failed", failure.what()};
@@ -171,7 +172,7 @@ class RowsFile {
   RowsFile(std::string path, const SweepOrigin& origin) : path_(std::move(path)) {
     if (path_.empty()) return;
     descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (descriptor_ < 0) refuse(std::strerror(errno));
+    if (descriptor_ < 0) refuse_error();
     if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) refuse("another sweep writes it");
     constexpr std::size_t kMostBytes = std::size_t{1} << 30;
     const std::string text = read_text_file(path_, {}, kMostBytes);
@@ -180,7 +181,7 @@ class RowsFile {
     // What was cut off is written anew.
     if (ftruncate(descriptor_, static_cast<off_t>(before.whole_bytes)) != 0 ||
         lseek(descriptor_, 0, SEEK_END) < 0)
-      refuse(std::strerror(errno));
+      refuse_error();
     if (before.whole_bytes == 0) write(origin_line(origin));
     done_ = std::move(before.rows);
   }
@@ -197,10 +198,11 @@ class RowsFile {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const {
+  [[noreturn]] void refuse(const std::string& why, RefusalSite site = RefusalSite::here()) const {
     throw Refusal(Exit::usage, "unwritable-file", {.file = path_}, "cannot be written: " + why,
-                  "give another name with --rows");
+                  "give another name with --rows", site);
   }
+  [[noreturn]] void refuse_error() const { refuse(std::strerror(errno)); }
   void write(const std::string& text) const {
     for (std::size_t sent = 0; sent < text.size();) {
       const ssize_t count = ::write(descriptor_, text.data() + sent, text.size() - sent);

@@ -32,14 +32,6 @@ std::string this_month() {
   return fmt::format("{:04}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1);
 }
 
-std::string new_folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "motley-fit-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr)
-    throw Refusal(Exit::usage, "unwritable-file", {.file = name}, "cannot be made",
-                  "TMPDIR says where; may you write there?");
-  return name;
-}
-
 std::vector<std::string> sets_of(const std::vector<FitRun>& runs) {
   std::vector<std::string> sets;
   for (const FitRun& run : runs) sets.push_back(run.set);
@@ -137,7 +129,8 @@ Exit run(const Options& options) {
     const PredictRuns predict = [&](const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
                                     bool unseen) { return predicted(rules, runs, table.rows, unseen); };
     told.publication = publish(figures, fit, table, predict, shipped, options.month);
-    told.folder = options.write ? shipped + "/platforms" : new_folder();
+    told.folder =
+        options.write ? shipped + "/platforms" : new_folder_in(std::filesystem::temp_directory_path());
     if (options.write)
       replace_shipped(told.publication.files, shipped);
     else

@@ -178,6 +178,14 @@ double bias_of(const std::vector<Ratio>& ratios) {
   return mean_of(means);
 }
 
+std::string new_folder_in(const std::string& parent) {
+  std::string name = parent + "/motley-fit-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr)
+    throw Refusal(Exit::usage, "unwritable-file", {.file = parent}, "no folder can be made in it",
+                  "TMPDIR says where results are kept; may you write there?");
+  return name;
+}
+
 void write_files(const Files& files, const std::string& folder) {
   for (const auto& [name, text] : files) {
     const std::filesystem::path path = std::filesystem::path(folder) / name;

@@ -50,6 +50,8 @@ std::string with_interval(const std::string& text, const std::string& key, const
 // The mean over sets of the mean logarithm of predicted over measured: how far predictions lie to one side.
 double bias_of(const std::vector<Ratio>& ratios);
 
+// The path of a new folder of its own for the results of a fit. Throws Refusal("unwritable-file").
+std::string new_folder_in(const std::string& parent);
 // Throws Refusal("unwritable-file").
 void write_files(const Files& files, const std::string& folder);
 

@@ -67,6 +67,10 @@ TEST_CASE("bindings that cannot be are refused with file, line and column") {
         expected_refusal("bad-binding: processors that are no list"));
   CHECK(refusal_of("  - {rank: 0, host: b, processors: 0-3}\n  - {rank: 1, host: b, processors: 3}\n") ==
         expected_refusal("bad-binding: two ranks on one processor"));
+  std::string none_such = refusal_of("  - {rank: 0, processors: 4095}\n");
+  const std::size_t usable = none_such.find("it may use ") + 11;  // those of this machine
+  CHECK(none_such.replace(usable, none_such.find('\n', usable) - usable, "0-3") ==
+        expected_refusal("bad-binding: a processor that is not there"));
   CHECK_THAT(refusal_of("  - {rank: 0, host: localhost, processors: 9999}\n"),
              Catch::StartsWith("ranks.yaml:2:44: this process may not use a processor 9999\n"));
   CHECK_THAT(refusal_of("  - {rank: 0, host: -b}\n"), Catch::StartsWith("ranks.yaml:2:21: `-b` is no host"));

@@ -13,6 +13,7 @@
 #include "models/base/refusal.hpp"
 #include "models/base/temporary_folder.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 #include "tests/support/tiny_text.hpp"
@@ -92,6 +93,12 @@ TEST_CASE("a recording that was cut off or changed anywhere is refused") {
     REQUIRE_FALSE(refusal_of_text(folder, changed).empty());
   }
   CHECK(refusal_of_text(folder, whole + "x") == kDamaged);
+  const auto refused = [&](const std::string& name, const std::string& text) {
+    folder.write(name, text);
+    return tests::refusal_on_page([&] { Recording recording(folder.file(name)); }, folder.path());
+  };
+  CHECK(refused("half.recording", whole.substr(0, whole.size() / 2)) ==
+        tests::expected_refusal("bad-recording: a part is missing"));
 }
 
 TEST_CASE("a recorder that is not closed leaves no file") {
@@ -144,23 +151,30 @@ TEST_CASE("a recording suits only the run that it was made of, and ranks that it
   };
   CHECK(refused(origin, {0_rank, 2_rank}).empty());
   CHECK(refused(origin, {2_rank}).empty());
-  CHECK(refused(origin, {0_rank, 1_rank}) == "rank 1 is not recorded");
+  const auto told = [&](const RecordingOrigin& run, const std::vector<Rank>& ranks) {
+    return tests::refusal_on_page([&] { whole.check_suits(run, program, ranks); }, folder.path());
+  };
+  CHECK(told(origin, {0_rank, 1_rank}) ==
+        tests::expected_refusal("wrong-recording: a rank that is not recorded"));
 
   RecordingOrigin other = origin;
-  other.program_hash = "0123456789abcdef";
-  CHECK(refused(other, {0_rank}) ==
-        fmt::format("recorded of program {}, and this is program 0123456789abcdef", origin.program_hash));
+  other.program_hash = "fedcba9876543210";
+  std::string of_another = told(other, {0_rank});
+  of_another.replace(of_another.find(origin.program_hash), origin.program_hash.size(), "0123456789abcdef");
+  CHECK(of_another == tests::expected_refusal("wrong-recording: a recording of another Program"));
   Job changed = job;
   changed.train.seed = 7;
-  CHECK(refused(origin_of(changed, program, &text), {0_rank}) == "recorded with seed 1, and this is seed 7");
+  CHECK(told(origin_of(changed, program, &text), {0_rank}) ==
+        tests::expected_refusal("wrong-recording: another seed"));
   changed = job;
   changed.train.learning_rate *= 2;
-  CHECK(refused(origin_of(changed, program, &text), {0_rank}) ==
-        "recorded of another model, or of one that was trained in another way");
+  CHECK(told(origin_of(changed, program, &text), {0_rank}) ==
+        tests::expected_refusal("wrong-recording: another learning rate"));
   const Text longer("another text");
   const Text* const none = nullptr;
   for (const Text* const another : {none, &longer})
-    CHECK(refused(origin_of(job, program, another), {0_rank}) == "recorded with another training text");
+    CHECK(told(origin_of(job, program, another), {0_rank}) ==
+          tests::expected_refusal("wrong-recording: another training text"));
   changed = job;
   changed.train.steps += 1;
   CHECK(refused(origin_of(changed, program, &text), {0_rank}).empty());
@@ -168,8 +182,8 @@ TEST_CASE("a recording suits only the run that it was made of, and ranks that it
   const Step& lacking = receiving.back();
   const Recording part(record("part", &lacking));
   part.check_suits(origin, program, {0_rank});
-  CHECK(refusal_of("wrong-recording", [&] { part.check_suits(origin, program, {2_rank}); }) ==
-        describe(program, lacking.rank, lacking.stream, lacking.index) + " is not recorded");
+  CHECK(tests::refusal_on_page([&] { part.check_suits(origin, program, {2_rank}); }, folder.path()) ==
+        tests::expected_refusal("wrong-recording: a step that is not recorded"));
 }
 
 TEST_CASE("a step takes exactly the values that were recorded of it") {
@@ -178,13 +192,13 @@ TEST_CASE("a step takes exactly the values that were recorded of it") {
   RecordedValues enough({1, 2, 3, 4, 5, 6});
   enough.fill(places);
   CHECK((into == std::vector<float>{1, 2, 3}));
-  CHECK(refusal_of("wrong-recording", [&] { enough.check_all_taken(); }) ==
-        "a step receives 3 values, and 6 were recorded of it");
+  CHECK(tests::refusal_on_page([&] { enough.check_all_taken(); }) ==
+        tests::expected_refusal("wrong-recording: more values than a step takes"));
   enough.fill(places);
   CHECK((into == std::vector<float>{4, 5, 6}));
   enough.check_all_taken();
-  CHECK(refusal_of("wrong-recording", [&] { enough.fill(places); }) ==
-        "a step receives more than the 6 values that were recorded of it");
+  CHECK(tests::refusal_on_page([&] { enough.fill(places); }) ==
+        tests::expected_refusal("wrong-recording: fewer values than a step takes"));
   enough.begin_again();
   enough.fill(places);
   CHECK((into == std::vector<float>{1, 2, 3}));

@@ -8,6 +8,7 @@
 #include "hw/world/real_ranks.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/asked_ranks.hpp"
 #include "tests/support/other_processes.hpp"
 #include "tests/support/ranks.hpp"
@@ -217,6 +218,9 @@ TEST_CASE("a launch of more or fewer processes than real ranks is refused: rank-
       CHECK(refusal.exit_code() == Exit::usage);
       CHECK_THAT(refusal.message(), Catch::Contains("started, and 2 ranks are real"));
     }
+  CHECK(tests::refusal_on_page([&] {
+          rank_served(place, {5_rank, 3_rank});
+        }) == tests::expected_refusal("rank-count: more processes than real ranks"));
 }
 
 TEST_CASE("processes of a launch that would compute unlike are refused", "[real ranks]") {

@@ -5,6 +5,7 @@
 
 #include "models/base/json_text.hpp"
 #include "models/base/refusal.hpp"
+#include "tests/refusals/pages.hpp"
 
 using namespace motley;
 
@@ -14,6 +15,10 @@ TEST_CASE("JSON is written as it reads back, and a figure that is not finite is 
   CHECK(nlohmann::ordered_json::parse(json_text(json)) == json);
   CHECK(json_text(json).ends_with("}\n"));
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  nlohmann::ordered_json slow = json;
+  slow["rows"][1]["none"] = kInfinite;
+  CHECK(tests::refusal_on_page([&] { json_text(slow); }) ==
+        tests::expected_refusal("not-finite: a figure of a result in JSON"));
   for (const double figure : {kInfinite, -kInfinite, std::numeric_limits<double>::quiet_NaN()}) {
     json["rows"][1]["none"] = figure;
     try {

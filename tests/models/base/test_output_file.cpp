@@ -15,6 +15,7 @@
 #include "models/base/refusal.hpp"
 #include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
+#include "tests/refusals/pages.hpp"
 
 namespace motley {
 namespace {
@@ -79,7 +80,8 @@ TEST_CASE("two runs do not write one file, and a killed one is no run") {
   const int held = open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   REQUIRE(flock(held, LOCK_EX) == 0);
   CHECK(refusal_of([&] { OutputFile file(path); }) == kInUse);
-  CHECK(refusal_of([&] { open_outputs({path}); }) == kInUse);
+  CHECK(tests::refusal_on_page([&] { open_outputs({path}); }, folder.path()) ==
+        tests::expected_refusal("output-in-use: a file that another run is writing"));
   CHECK(file_count(folder) == 1);
   close(held);  // it was killed
   write_whole(path, "text");
@@ -104,12 +106,14 @@ TEST_CASE("what is read is not written over, whichever is told first") {
   std::ofstream(other) << "text";
   fs::create_hard_link(path, link);
   CHECK(read_text_file(path) == "text");
-  CHECK(refusal_of([&] { open_outputs({path}); }) == kIsInput);
   CHECK(refusal_of([&] { open_outputs({link}); }) == kIsInput);
+  CHECK(tests::refusal_on_page([&] { open_outputs({path}); }, folder.path()) ==
+        tests::expected_refusal("output-is-input: a result in place of what is read"));
   open_outputs({other});
   CHECK(refusal_of([&] { read_text_file(other); }) == kIsInput);
   CHECK(refusal_of([&] { refuse_irregular_file(other); }) == kIsInput);
-  CHECK(refusal_of([&] { open_outputs({other}); }) == kTwice);
+  CHECK(tests::refusal_on_page([&] { open_outputs({other}); }, folder.path()) ==
+        tests::expected_refusal("output-in-use: two results in one file"));
   write_whole(other, "written");  // takes over what was opened
   CHECK(read_text_file(other) == "written");
   CHECK(folder.read("in.yaml") == "text");

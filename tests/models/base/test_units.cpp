@@ -2,11 +2,13 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 
 #include "models/base/refusal.hpp"
 #include "models/base/size.hpp"
 #include "models/base/units.hpp"
+#include "tests/refusals/pages.hpp"
 
 using namespace motley;
 
@@ -138,4 +140,9 @@ TEST_CASE("products and sums of sizes are exact or refused") {
   CHECK_THROWS_AS(size_product({kMostSize, 2}), Refusal);
   CHECK_THROWS_AS(size_product({INT64_MAX, INT64_MAX}), Refusal);
   CHECK_THROWS_AS(size_sum(kMostSize, 1), Refusal);
+}
+
+TEST_CASE("no figure that people read is infinite") {
+  CHECK(tests::refusal_on_page([] { format_seconds(std::numeric_limits<double>::infinity()); }) ==
+        tests::expected_refusal("not-finite: a figure of a result"));
 }

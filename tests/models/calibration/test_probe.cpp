@@ -13,6 +13,7 @@
 #include "models/compile/compile.hpp"
 #include "models/cost/rated_kernels.hpp"
 #include "models/strategy/strategy_complaint.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/random_jobs.hpp"
 #include "tests/support/sanitized.hpp"
@@ -168,4 +169,12 @@ TEST_CASE("a machine that is disturbed is noticed, and one that keeps still is n
     }
     CHECK(stillness.usual_s() < 1.1e-3);
   }
+}
+
+TEST_CASE("a machine that does not keep still is refused with what disturbed the last measurement") {
+  const std::string last = "other processes took 52.0 % of the processor's time";
+  CHECK(tests::refusal_on_page([&] { refuse_all_disturbed(3, 2, last); }) ==
+        tests::expected_refusal("never-still: a calibration of which nothing is left"));
+  CHECK(tests::refusal_on_page([&] { refuse_disturbed("0003 tiny-gpt2", 11, last); }) ==
+        tests::expected_refusal("never-still: a calibration that gives up"));
 }

@@ -6,6 +6,7 @@
 
 #include "models/base/refusal.hpp"
 #include "models/calibration/samples_csv.hpp"
+#include "tests/refusals/pages.hpp"
 
 using namespace motley;
 
@@ -116,6 +117,15 @@ TEST_CASE("samples of two machines, libraries or numbers of ranks are not blende
     if (i == 2) other.ranks = 1;
     CHECK(kind_of(begin + samples_csv_rows(other, "0001 b", samples)) == "two-origins");
   }
+  SamplesOrigin another = kOrigin;
+  another.machine = "another";
+  Samples few;
+  few.kernels = {samples.kernels[0]};
+  CHECK(tests::refusal_on_page([&] {
+          parse_samples_csv(samples_csv_head() + samples_csv_rows(kOrigin, "0000 a", few) +
+                                samples_csv_rows(another, "0001 b", few),
+                            "samples.csv");
+        }) == tests::expected_refusal("two-origins: samples of two machines in one table"));
   CHECK(kind_of("") == "bad-csv");
   CHECK(kind_of("a,b\n1,2\n") == "bad-csv");
   std::string bad = begin;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "models/cluster/variation_text.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -109,4 +110,11 @@ TEST_CASE("clusters with slow parts and variation read back as they were written
     CHECK(again.chip_speed == cluster.chip_speed);
     CHECK(print(again) == print(cluster));
   }
+}
+
+TEST_CASE("a part that is slow and that a cluster does not have is refused") {
+  Cluster cluster = load_cluster("host-2");
+  cluster.slow.push_back(Slow{.node = 7, .factor = 0.5});
+  CHECK(tests::refusal_on_page([&] { build_topology(cluster); }) ==
+        tests::expected_refusal("out-of-bounds: a slow node past the last"));
 }

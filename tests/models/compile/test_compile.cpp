@@ -5,6 +5,7 @@
 #include "models/base/refusal.hpp"
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/random_jobs.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -234,6 +235,13 @@ TEST_CASE("a tensor that is never freed is refused") {
       break;
     }
   REQUIRE(refusal_kind(program, job.cluster) == "broken-program");
+}
+
+TEST_CASE("a strategy of more ranks than the cluster has chips is refused, with the largest that fits") {
+  Job job = tiny_job({1, 2, 2});
+  job.cluster = load_cluster("host-2");
+  CHECK(tests::refusal_on_page([&] { compile(job); }) ==
+        tests::expected_refusal("too-many-ranks: a strategy that was made for a larger cluster"));
 }
 
 TEST_CASE("out of memory names the stage, the amount and what would help") {

@@ -7,7 +7,9 @@
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
 #include "models/cost/compute_cost.hpp"
+#include "models/cost/costs_text.hpp"
 #include "models/plan/remedies.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -222,4 +224,21 @@ TEST_CASE("what is out of memory is told that offloading fits, where it does") {
   REQUIRE(remedy != tried.end());
   CHECK(remedy->fits());
   CHECK(remedy->peak == memory_of(moved).peak);
+}
+
+TEST_CASE("a share of more than all is refused whoever made the strategy") {
+  Job job = tests::tiny_job({1, 1, 1});
+  job.strategy.offload.optimizer = 2;
+  CHECK(tests::refusal_on_page([&] { validate(job.transformer, job.train, job.strategy); }) ==
+        tests::expected_refusal("impossible-offload: more than all, in a strategy that no file says"));
+}
+
+TEST_CASE("a chip without units for a format is refused by name when a kernel of that format is priced") {
+  Job job = tests::tiny_job({1, 1, 1});
+  const Program program = compile(job);
+  Chip& chip = job.cluster.groups[0].chip;
+  const Sourced peak = chip.peak_flops.begin()->second;
+  chip.peak_flops = {{Format::bf16, peak}};
+  CHECK(tests::refusal_on_page([&] { price_passes(job, program); }) ==
+        tests::expected_refusal("unsupported-format: a kernel that the chip has no units for"));
 }

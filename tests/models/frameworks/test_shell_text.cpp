@@ -6,6 +6,7 @@
 #include "models/frameworks/megatron_flags.hpp"
 #include "models/frameworks/megatron_settings.hpp"
 #include "models/frameworks/shell_text.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/dice.hpp"
 
 using namespace motley;
@@ -127,4 +128,9 @@ TEST_CASE("the table of Megatron-LM's arguments has those that everybody writes"
   CHECK(megatron_flags().at("sequence-parallel") == FlagValues::none);
   CHECK(megatron_flags().at("data-path") == FlagValues::several);
   CHECK_FALSE(megatron_flags().contains("num-layer"));
+}
+
+TEST_CASE("a backslash at the end of a text is refused") {
+  CHECK(tests::refusal_on_page([] { parse_shell("run --seed \\", "train.sh"); }) ==
+        tests::expected_refusal("shell-syntax: a backslash that ends the text"));
 }

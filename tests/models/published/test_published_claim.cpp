@@ -7,6 +7,7 @@
 #include "models/published/published_claim.hpp"
 #include "models/report/published_metrics.hpp"
 #include "models/scenario/scenario.hpp"
+#include "tests/refusals/pages.hpp"
 
 using namespace motley;
 
@@ -86,4 +87,16 @@ TEST_CASE("a ratio is within its tolerance or not, an order holds or not") {
   CHECK(!outcomes.rows[2].within());
   claim.rows[0].tolerance = 0.01;
   CHECK(!predict(claim, folder(), made_up_s).rows[0].within());
+}
+
+TEST_CASE(
+    "a claim of a run that it does not have is refused, and a knob of a run of which it states nothing") {
+  Claim claim{"C", "", "", "", {{"ib", "claims/holmes-ib-4.yaml"}}, {}, {}};
+  const auto refused = [&] { return tests::refusal_on_page([&] { predict(claim, folder(), made_up_s); }); };
+  claim.rows.emplace_back();
+  claim.rows[0].run = "roce";
+  CHECK(refused() == tests::expected_refusal("unknown-value: a claim of a run that it does not have"));
+  claim.knobs.emplace_back();
+  claim.knobs[0].run = "ib";
+  CHECK(refused() == tests::expected_refusal("unknown-value: a knob of a run of which nothing is claimed"));
 }

@@ -13,6 +13,7 @@
 #include "models/scenario/setting.hpp"
 #include "models/strategy/degree_names.hpp"
 #include "models/strategy/strategy_fields.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/dice.hpp"
 
 using namespace motley;
@@ -226,4 +227,9 @@ TEST_CASE("parts of a group that leaves its nodes to its chip can be changed, by
   CHECK(changed("cluster.groups.h100-80gb-sxm.nodes=3").groups[0].nodes == 3);
   // A value that a usual part has already changes nothing.
   CHECK(changed("cluster.groups.mi300x.nics.roce.latency=6us") == plain);
+}
+
+TEST_CASE("a value of several lines is refused") {
+  CHECK(tests::refusal_on_page([] { parse_setting("strategy={tp: 2,\npp: 2}"); }) ==
+        tests::expected_refusal("bad-setting: a value of several lines"));
 }

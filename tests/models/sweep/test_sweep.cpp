@@ -11,6 +11,7 @@
 #include "models/sweep/sweep_plot.hpp"
 #include "models/sweep/sweep_rows.hpp"
 #include "models/sweep/sweep_table.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/dice.hpp"
 
 using namespace motley;
@@ -176,7 +177,9 @@ TEST_CASE("files of rows that do not belong together are refused") {
   CHECK(kind_of_join(rows(other, row)) == "other-sweep");
   SweepRow unlike = row;
   unlike.figures->step_s = 2;
-  CHECK(kind_of_join(rows(origin, unlike)) == "unlike-rows");
+  CHECK(tests::refusal_on_page([&] {
+          join_rows({rows(origin, row), rows(origin, unlike)}, {"yours.rows", "mine.rows"});
+        }) == tests::expected_refusal("unlike-rows: two files that differ in a row"));
   CHECK_THROWS_AS(parse_rows(origin_line(origin) + row_line(2, row), "f"), Refusal);
   CHECK_THROWS_AS(parse_rows("{}\n", "f"), Refusal);
   CHECK_THROWS_AS(parse_rows(origin_line(origin) + "{\"row\": 0}\n", "f"), Refusal);

@@ -2,12 +2,14 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "models/trace/compare.hpp"
 #include "models/trace/timeline.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -26,14 +28,10 @@ std::size_t first_of(const Program& program, const Trace& trace, Op op) {
   throw std::logic_error("no such op");
 }
 
-std::string refusal_kind(const Program& program, const Trace& a, const Trace& b) {
-  try {
-    compare(program, a, b);
-  } catch (const Refusal& refusal) {
-    REQUIRE(refusal.exit_code() == Exit::mismatch);
-    return refusal.kind();
-  }
-  return "accepted";
+// What comparing them is refused with, but for hashes: a Program that is printed otherwise has another.
+std::string told_of(const Program& program, const Trace& a, const Trace& b) {
+  const std::string told = tests::refusal_on_page([&] { compare(program, a, b); });
+  return std::regex_replace(told, std::regex("\\b[0-9a-f]{16}\\b"), "0123456789abcdef");
 }
 
 }  // namespace
@@ -140,7 +138,8 @@ TEST_CASE("kernels are compared by op, by stage and by shape; one that is missin
   CHECK(comparison_of(none).kernels.empty());
   Trace edited = a;
   edited.kernels.back().kernel = 1000;
-  CHECK(refusal_kind(program, a, edited) == "different-programs");
+  CHECK(told_of(program, a, edited) ==
+        tests::expected_refusal("different-programs: a kernel that the Program does not have"));
 }
 
 TEST_CASE("a timeline draws both traces on one axis, and refuses what has none") {
@@ -161,10 +160,12 @@ TEST_CASE("a timeline draws both traces on one axis, and refuses what has none")
   CHECK(bars.size() > 5);
   Trace other = trace;
   other.program_hash = "0123456789abcdef";
-  CHECK_THROWS_AS(timeline_svg(program, trace, other), Refusal);
+  CHECK(tests::refusal_on_page([&] { timeline_svg(program, trace, other); }) ==
+        tests::expected_refusal("different-programs: two traces on one time axis"));
   Trace empty = trace;
   empty.events.clear();
-  CHECK_THROWS_AS(timeline_svg(program, trace, empty), Refusal);
+  CHECK(tests::refusal_on_page([&] { timeline_svg(program, trace, empty); }) ==
+        tests::expected_refusal("different-programs: two traces without a rank in common"));
 }
 
 TEST_CASE("ranks that divide experts are held to the same FLOPs together, not each") {
@@ -254,11 +255,14 @@ TEST_CASE("traces of different strategies, or of another scenario, are refused")
   other.strategy.schedule = Schedule::gpipe;
   const Program program = compile(job), other_program = compile(other);
   const Trace trace = timed_trace(program), other_trace = timed_trace(other_program);
-  REQUIRE(refusal_kind(program, trace, other_trace) == "different-programs");
-  REQUIRE(refusal_kind(other_program, trace, trace) == "different-programs");
+  REQUIRE(told_of(program, trace, other_trace) ==
+          tests::expected_refusal("different-programs: traces of two strategies"));
+  REQUIRE(told_of(other_program, trace, trace) ==
+          tests::expected_refusal("different-programs: traces of another scenario"));
   Trace edited = trace;
   edited.events.back().step.index = 1'000'000;
-  REQUIRE(refusal_kind(program, trace, edited) == "different-programs");
+  REQUIRE(told_of(program, trace, edited) ==
+          tests::expected_refusal("different-programs: an event that the Program does not have"));
 }
 
 TEST_CASE("of two fidelities of one strategy only the iterations are compared") {

@@ -13,6 +13,7 @@
 #include "models/base/temporary_folder.hpp"
 #include "models/trace/compare.hpp"
 #include "sim/fold/fold.hpp"
+#include "tests/refusals/pages.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/simulated_draw.hpp"
@@ -320,7 +321,8 @@ TEST_CASE("a rank stands for its class where ranks are folded, and alone") {
   CHECK(refused_kind(job, program, options) == "simulated");
   const Trace tape = simulate_in_child(job, program, options);
   options.real_ranks = {2_rank, 3_rank};
-  CHECK(refused_kind(job, program, options) == "alike-real-ranks");
+  CHECK(tests::refusal_on_page([&] { simulate_in_child(job, program, options); }) ==
+        tests::expected_refusal("alike-real-ranks: two ranks that each stand for the one class"));
   options.real_for_class = false;
   CHECK(refused_kind(job, program, options) == "simulated");
   SimOptions replay;
