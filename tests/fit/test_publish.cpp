@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 
 #include "models/base/data_files.hpp"
 #include "models/base/text_file.hpp"
@@ -80,6 +82,15 @@ struct Fitted {
     fit->run(world, figures.values_in(data_folder() + "/platforms/software"), 1);
   }
 };
+
+// The lines of a software's file that say on what it was measured.
+std::vector<std::string> places_in(const std::string& text) {
+  std::vector<std::string> places;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("  - {chip: ")) places.push_back(line);
+  return places;
+}
 
 }  // namespace
 
@@ -159,6 +170,23 @@ TEST_CASE("figures say whether runs moved them, and unseen.yaml keeps what it sa
   CHECK(neutral.unfused_attention.value == 0);
   CHECK(nemo.find("\nmeasured:\n  - {chip: \"gb200\", ") != std::string::npos);
   CHECK(std::count(unseen.begin(), unseen.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
+}
+
+TEST_CASE("a file of software names each place of its runs once, as the files that ship do") {
+  const Fitted fitted;
+  const Shipped shipped;
+  const Publication publication =
+      publish(fitted.figures, *fitted.fit, table(), off_by_some, shipped.path(), "2031-05");
+  std::size_t several = 0;
+  for (const std::string& software : fitted.figures.software()) {
+    INFO(software);
+    const std::string file = "platforms/software/" + software + ".yaml";
+    const std::vector<std::string> places = places_in(publication.files.at(file));
+    CHECK(places == places_in(read_text_file(shipped.path() + "/" + file)));
+    CHECK(std::set(places.begin(), places.end()).size() == places.size());
+    several += places.size() > 1;
+  }
+  CHECK(several > 2);
 }
 
 TEST_CASE("software that is fitted alone leaves the files of all other as they are") {

@@ -198,6 +198,14 @@ TEST_CASE("levers of one kind go together, and all of them at once") {
   for (const Lever& lever : list) lever.improve(one_by_one, 2);
   all_together(list).improve(together, 2);
   CHECK(one_by_one == together);
+  // Three of one kind are one set, whatever stands between them.
+  const Lever& first = list.front();
+  const auto other =
+      std::find_if(list.begin(), list.end(), [&](const Lever& each) { return each.what != first.what; });
+  const std::vector<Lever> of_three = combined({first, *other, first, first});
+  REQUIRE(of_three.size() == 1);
+  CHECK(of_three[0].what == first.what);
+  CHECK(of_three[0].where == "all 3 together");
 }
 
 TEST_CASE("a lever of a NIC changes what a person would change in the file, and nothing else") {

@@ -236,6 +236,9 @@ TEST_CASE("totals and deviations name where time went: the slowed instruction co
   }
   REQUIRE(more_s == Approx(0.375));
   REQUIRE(count == comparison.compared);
+  const std::string text = to_text(comparison), header = "\nlargest deviations:\n";
+  REQUIRE(text.find(header) != std::string::npos);
+  REQUIRE(text.find(comparison.deviations[0].where, text.find(header)) != std::string::npos);
 }
 
 TEST_CASE("waiting for the other side is not work: a late peer changes no duration") {
@@ -246,6 +249,7 @@ TEST_CASE("waiting for the other side is not work: a late peer changes no durati
   event.begin_s = event.free_s = -1;
   const Comparison comparison = compare(program, trace, late);
   REQUIRE(comparison.deviations.empty());
+  REQUIRE(to_text(comparison).find("largest deviations") == std::string::npos);
   REQUIRE(comparison.b.iteration_s == Approx(comparison.a.iteration_s + 1));
 }
 
