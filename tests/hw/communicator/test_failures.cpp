@@ -1,5 +1,7 @@
 // What the others are told, and what they are not given, when a rank fails, is late, or ends: some of the ranks here
 // are made of sockets and frames, so that they can say anything at any time.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -200,6 +202,52 @@ TEST_CASE("one who is silent is blamed, even where the oldest messages of others
       impatient(0.5));
   for (std::size_t i = 0; i < 2; ++i)
     CHECK_THAT(text_of(thrown[i]), Catch::Contains("rank 2 does not answer"));
+}
+
+TEST_CASE("data that do not fit into their message end the run, and not a byte beyond it is written",
+          "[communicator]") {
+  constexpr std::size_t kBytes = 100;
+  struct Claim {
+    std::uint64_t bytes, offset, length;  // of the message, and of this part of it
+  };
+  const std::vector<Claim> claims = {
+      {kBytes + 1, 0, kBytes}, {kBytes + 100, kBytes, 50}, {kBytes, kBytes + 1, 1},       {kBytes, kBytes, 1},
+      {kBytes, 60, 41},        {kBytes / 2, 60, 1},        {std::uint64_t{1} << 63, 0, 1}};
+  for (const auto& [bytes, offset, length] : claims) {
+    CAPTURE(bytes, offset, length);
+    auto options = tests::loopback_options(2, {});
+    PlayedRank played(std::move(options[1]));
+    std::vector<std::byte> memory(4 * kBytes);
+    std::string failure;
+    std::thread lies([&, bytes = bytes, offset = offset, length = length] {
+      const Socket from = played.admit(), to = played.dial_to(0_rank);
+      Frame data;
+      data.kind = FrameKind::data;
+      data.transfer = read_frame(from).transfer;
+      data.bytes = bytes;
+      data.offset = offset;
+      data.length = length;
+      write_frame(to, data);
+      try {
+        to.write_all(std::vector<std::byte>(length + 1, kSeven), kMost_s);
+        while (read_frame(from).kind != FrameKind::abort) {
+        }
+      } catch (const SocketFailure&) {  // it has hung up
+      }
+    });
+    {
+      Messenger messenger(std::move(options[0]));
+      try {
+        messenger.wait(messenger.post(receive_from(1_rank, 1, std::span(memory).first(kBytes))));
+      } catch (const RunFailure& thrown) {
+        failure = thrown.what();
+      }
+    }
+    lies.join();
+    CHECK_THAT(failure, Catch::Contains(fmt::format("rank 1 sends {} bytes, and rank 0 expects 100", bytes)));
+    CHECK(std::all_of(memory.begin() + kBytes, memory.end(),
+                      [](std::byte each) { return each == std::byte{}; }));
+  }
 }
 
 TEST_CASE("one whose message comes while it is asked is not blamed", "[communicator]") {
