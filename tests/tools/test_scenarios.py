@@ -553,6 +553,30 @@ class Plans(Commands):
         alone = self.right_json("plan", QUICKSTART, "--evaluations", 1)
         self.assertEqual((None, None, []), (alone["upper_bound_pct"], alone["speedup_ratio"], alone["baselines"]))
 
+    @unless_sanitized
+    def test_policies_side_by_side_are_each_what_they_are_alone(self):
+        scenario = "scenarios/quickstart.yaml"
+        limits = [scenario, "--evaluations", 4]
+        told = self.right_json("plan", *limits, "--policy", "all")
+        self.assertEqual(("motley.policies/1", "quickstart", []), (told["schema"], told["scenario"], told["ablate"]))
+        self.assertGreater(told["search_s"], 0)
+        plans = {each["policy"]: each for each in told["plans"]}
+        self.assertLess({"holmes", "hethub", "heteroauto", "megatron", "optimal"}, set(plans))
+        fastest = min(each["simulated_s"] for each in plans.values() if each["simulated_s"])
+        for policy, each in plans.items():
+            with self.subTest(policy):
+                self.assertNotIn("search_s", each)  # the same bytes twice
+                if each["refused_because"]:
+                    self.assertEqual((None, None), (each["simulated_s"], each["ratio_to_best"]))
+                    continue
+                self.assertAlmostEqual(each["simulated_s"] / fastest, each["ratio_to_best"])
+        alone = self.right_json("plan", *limits, "--policy", "megatron")
+        for key in ["strategy", "strategy_hash", "simulated_s", "bound_s"]:
+            self.assertEqual(alone[key], plans["megatron"][key])
+        text = self.right("plan", *limits, "--policy", "all")
+        for policy in plans:
+            self.assertRegex(text, f"(?m)^  {policy} +[0-9]")
+
     def test_policies_and_limits_may_stand_in_the_scenario(self):
         scenario = self.folder / "asks.yaml"
         text = (ROOT / QUICKSTART).read_text()
