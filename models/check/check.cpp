@@ -178,7 +178,7 @@ void check_members(const Program& program) {
     for (const Rank rank : program.groups[id].ranks) members.emplace_back(id, rank);
   for (const Rank rank : program.ranks.ids())
     for (const std::optional<GroupId> id : program.ranks[rank].groups)
-      if (id) known.emplace_back(*id, rank);
+      if (id && program.groups.has(*id)) known.emplace_back(*id, rank);  // others are refused of the rank
   std::sort(members.begin(), members.end());
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
@@ -337,14 +337,12 @@ std::vector<Blocked> find_deadlock(const Program& program) {
 void check_indices(const Program& program) {
   check_figures(program);
   for (const RankProgram& rank_program : program.rank_programs) {
-    if (rank_program.micro_batches < 1 || rank_program.micro_batches > 1'000'000)
-      refuse_program(fmt::format("{} micro-batches", rank_program.micro_batches));
     const std::int64_t cut = rank_program.expert_tensor_parallel;
-    if (rank_program.expert_parallel < 1 || cut < 1 || rank_program.tensor_parallel % cut != 0)
-      refuse_program(fmt::format("{}: experts divided by {} and cut by {}", rank_program.name,
-                                 rank_program.expert_parallel, cut));
+    if (rank_program.tensor_parallel % cut != 0)
+      refuse_program(fmt::format("{}: experts cut by {} among {} tensor-parallel ranks", rank_program.name,
+                                 cut, rank_program.tensor_parallel));
     const std::int64_t parts = rank_program.context_parallel;
-    if (parts < 1 || parts > program.sequence || (parts > 1 && program.sequence % (2 * parts) != 0))
+    if (parts > program.sequence || (parts > 1 && program.sequence % (2 * parts) != 0))
       refuse_program(
           fmt::format("{}: sequences of {} cut over {} ranks", rank_program.name, program.sequence, parts));
     if (rank_program.streams.empty() || rank_program.streams[kComputeStream].kind != StreamKind::compute)
