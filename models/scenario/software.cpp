@@ -106,7 +106,7 @@ void inherit(const YamlEntry& entry, Chip& chip) {
     const double before = (kin.software.*each.member).value, after = (reached.software.*each.member).value;
     if (after == before) continue;
     Sourced& figure = chip.software.*each.member;
-    figure = {each.share ? std::min(1.0, figure.value * after / before) : after, source};
+    figure = {each.share ? figure.value * after / before : after, source};
   }
 }
 
@@ -227,7 +227,7 @@ void use_neutral_figures(const ChipSoftware& neutral, Chip& chip) {
     Sourced& figure = chip.software.*each.member;
     if (from.value <= 0) continue;
     if (each.share)
-      figure = {std::min(1.0, figure.value * from.value), from.source};
+      figure = {figure.value * from.value, from.source};
     else if (figure.value == 0)
       figure = from;
   }
