@@ -25,9 +25,9 @@ struct Kind {
   double most = 0;
   const char* what = "";
 };
-// Assumes: no chip and no network is faster than its maker says by more than a half (a fit of published runs has 1.16 of
-// a network's rate), no software is slower than its kernels' formulas by more than a factor of a thousand, and none keeps
-// more than 4 KiB for an element.
+// Assumes: no chip and no network is faster than its maker says by more than a half (a fit of published runs has 1.16
+// of a network's rate), no software is slower than its kernels' formulas by more than a factor of a thousand, and none
+// keeps more than 4 KiB for an element.
 constexpr Kind kShare{1, "a share"}, kReached{1.5, "what is reached of a stated rate"},
     kFactor{1000, "a factor"}, kHalving{1 << 22, "a size at which a share halves"},
     kUnits{1 << 20, "a number of units"}, kKept{4096, "bytes of one element"},

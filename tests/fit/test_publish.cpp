@@ -88,7 +88,10 @@ std::vector<std::string> places_in(const std::string& text) {
   std::vector<std::string> places;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("  - {chip: ")) places.push_back(line);
+    if (line.starts_with("  - {chip: ")) {
+      std::erase(line, '"');
+      places.push_back(line);
+    }
   return places;
 }
 
