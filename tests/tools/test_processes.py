@@ -36,7 +36,7 @@ SHORT = [
 ]
 # Each takes longer than a moment.
 LONG = {
-    "simulate": ["simulate", LARGE, "--json"],
+    "simulate": ["simulate", *[LARGE] * 100, "--json"],
     "mixed": [*MIXED, "--repeats", "1000"],
     "sweep": ["sweep", LARGE, "--set", "train.global_batch=512..131072:+512"],
     "plan": ["plan", LARGE],
