@@ -188,7 +188,7 @@ class Mixed(Guests):
     """scenarios/mixed-rdma.yaml: real ranks in two guests; the process in guest 0 simulates the 62 others, too."""
 
     SCENARIO = "scenarios/mixed-rdma.yaml"
-    GONE = r"real rank 1 \(process \d+ at 10\.77\.0\.2\) is gone, at stage "
+    GONE = r"real rank 1 \(process \d+ at 10\.77\.0\.2\) is gone \(.+\), at stage "
 
     def setUp(self):
         self.folder = self.new_folder()
