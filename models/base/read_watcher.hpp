@@ -16,7 +16,7 @@ struct ValueForm {
   enum class Kind : std::uint8_t { integer, number, quantity, truth, text, word };
   Kind kind = Kind::text;
   IntegerRange range = {};                 // of an integer
-  Sign sign = Sign::any;                   // of a number
+  NumberBounds bounds = {};                // of a number, without its hint
   Dimension dimension = Dimension::count;  // of a quantity
   std::vector<std::string> words = {};     // of a word
   bool operator==(const ValueForm&) const = default;

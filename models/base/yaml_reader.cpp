@@ -394,21 +394,27 @@ std::int64_t to_integer(const Yaml& node, IntegerRange range) {
   return value;
 }
 
-double to_number(const Yaml& node, Sign sign) {
-  tell(node, {.kind = ValueForm::Kind::number, .sign = sign});
-  if (passes(node)) return 1;
+double to_number(const Yaml& node, Sign sign) { return to_number(node, NumberBounds{.sign = sign}); }
+
+double to_number(const Yaml& node, const NumberBounds& bounds, RefusalSite site) {
+  tell(node, {.kind = ValueForm::Kind::number, .bounds = {bounds.sign, bounds.least, bounds.most}});
+  if (passes(node)) return std::clamp(1.0, bounds.least, bounds.most);
   double value = 0;
   refuse_fault(read_number(plain(node, "a number"), value), node, "a number", {});
   if (value != 0 && (std::fabs(value) < kPlainNumber.least || std::fabs(value) > kPlainNumber.most))
     throw Refusal(Exit::usage, "out-of-bounds", node->where,
                   fmt::format("`{}` is out of bounds", shortened(node->text)),
                   fmt::format("must be {} to {}, or 0", kPlainNumber.least, kPlainNumber.most));
-  refuse_sign(value, sign, node);
+  refuse_sign(value, bounds.sign, node);
+  if (value < bounds.least || value > bounds.most)
+    throw Refusal(Exit::usage, "out-of-bounds", node->where,
+                  fmt::format("`{}` is out of bounds", shortened(node->text)), std::string(bounds.hint),
+                  site);
   return value;
 }
 
 double to_quantity(const Yaml& node, Dimension dimension, Sign sign) {
-  tell(node, {.kind = ValueForm::Kind::quantity, .sign = sign, .dimension = dimension});
+  tell(node, {.kind = ValueForm::Kind::quantity, .bounds = {.sign = sign}, .dimension = dimension});
   if (passes(node)) return 1;
   if (!node->is_scalar()) refuse_type(node, "a number with its unit");
   double value = 0;

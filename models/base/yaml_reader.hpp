@@ -76,10 +76,19 @@ inline constexpr IntegerRange kPositive{1};
 
 enum class Sign : std::uint8_t { any, not_negative, positive };
 
+// What a number may be, of what every plain number may be.
+struct NumberBounds {
+  Sign sign = Sign::any;
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  std::string_view hint = {};  // of the refusal of what `sign` allows and the bounds do not
+  bool operator==(const NumberBounds&) const = default;
+};
+
 // Each of these readers refuses, at the node, a value of another type (wrong-type, octal-number, not-finite,
 // number-out-of-range, missing-unit, unknown-unit) and a value outside its range (out-of-bounds).
 std::int64_t to_integer(const Yaml& node, IntegerRange range);
 double to_number(const Yaml& node, Sign sign);
+double to_number(const Yaml& node, const NumberBounds& bounds, RefusalSite site = RefusalSite::here());
 double to_quantity(const Yaml& node, Dimension dimension, Sign sign);
 std::int64_t to_bytes(const Yaml& node);  // a positive whole number of bytes
 bool to_bool(const Yaml& node);

@@ -97,23 +97,18 @@ auto& part_of(Held& chip, Value ChipSoftware::*member) {
   return chip.software.*member;
 }
 
-// Refuses a plain number that no chip and no software can have.
-void refuse_beyond(const Yaml& node, const Figure& figure, FigureUse use, double value) {
-  const auto* const kind = std::get_if<Kind>(&figure.unit);
-  if (kind == nullptr) return;
-  const bool is_ratio = use == FigureUse::factors && kind->most <= kReached.most;
-  const Kind& limit = is_ratio ? kFactor : *kind;
-  if (value <= limit.most) return;
-  const YamlEntry* const inner = node->find("value");
-  throw Refusal(Exit::usage, "out-of-bounds", inner == nullptr ? node->where : inner->value->where,
-                fmt::format("`{}` is {}, out of bounds", figure.key, format_exact(value)),
-                fmt::format("it is {}: at most {}", limit.what, format_exact(limit.most)));
-}
-
 void read_value(const Yaml& node, const Figure& figure, FigureUse use, Sourced& value) {
-  value = read_sourced(node, figure.dimension(),
-                       figure.absent == Absent::refused ? Sign::positive : Sign::not_negative);
-  refuse_beyond(node, figure, use, value.value);
+  const Sign sign = figure.absent == Absent::refused ? Sign::positive : Sign::not_negative;
+  if (const auto dimension = figure.dimension()) {
+    value = read_sourced(node, *dimension, sign);
+    return;
+  }
+  const Kind& kind = std::get<Kind>(figure.unit);
+  const bool is_ratio = use == FigureUse::factors && kind.most <= kReached.most;
+  const Kind& limit = is_ratio ? kFactor : kind;
+  const std::string hint =
+      fmt::format("`{}` is {}: at most {}", figure.key, limit.what, format_exact(limit.most));
+  value = read_sourced(node, NumberBounds{.sign = sign, .most = limit.most, .hint = hint});
 }
 void read_value(const Yaml& node, const Figure&, FigureUse, SourcedSwitch& value) {
   value = read_switch(node);

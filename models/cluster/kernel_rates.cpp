@@ -17,11 +17,7 @@ constexpr const char* kAlone = "alone";
 constexpr const char* kShapes = "shapes";
 
 double read_share(const Yaml& node) {
-  const double share = to_number(node, Sign::positive);
-  if (share > 1)
-    throw Refusal(Exit::usage, "bad-share", node->where,
-                  fmt::format("kernels would be slower alone ({})", format_exact(share)), "at most 1");
-  return share;
+  return to_number(node, {.sign = Sign::positive, .most = 1, .hint = "at most 1: no kernel is slower alone"});
 }
 
 KernelRate read_rate(const Yaml& node, bool has_pairs) {

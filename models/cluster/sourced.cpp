@@ -12,15 +12,22 @@ std::string print_pair(const std::string& value, const std::string& source) {
   return fmt::format("{{value: {}, source: {}}}", value, quote(source));
 }
 
+// Reads the figure's value by `read`.
+template <class Read>
+Sourced read_with_source(const Yaml& node, Read read) {
+  if (node->is_scalar()) return {read(node), kNotStated};
+  const Fields fields(node, "a figure", {"value", "source"});
+  return {read(fields.need("value")), to_text(fields.need("source"))};
+}
+
 }  // namespace
 
-Sourced read_sourced(const Yaml& node, std::optional<Dimension> dimension, Sign sign) {
-  const auto number = [&](const Yaml& value) {
-    return dimension ? to_quantity(value, *dimension, sign) : to_number(value, sign);
-  };
-  if (node->is_scalar()) return {number(node), kNotStated};
-  const Fields fields(node, "a figure", {"value", "source"});
-  return {number(fields.need("value")), to_text(fields.need("source"))};
+Sourced read_sourced(const Yaml& node, Dimension dimension, Sign sign) {
+  return read_with_source(node, [&](const Yaml& value) { return to_quantity(value, dimension, sign); });
+}
+
+Sourced read_sourced(const Yaml& node, const NumberBounds& bounds) {
+  return read_with_source(node, [&](const Yaml& value) { return to_number(value, bounds); });
 }
 
 std::string print(const Sourced& figure, std::optional<Dimension> dimension) {

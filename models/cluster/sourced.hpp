@@ -25,8 +25,9 @@ struct SourcedSwitch {
 };
 
 // Read and print a figure. Without a dimension it is a plain number. The readers refuse a node that is no such map, a
-// value of another dimension, and a value that `sign` excludes.
-Sourced read_sourced(const Yaml& node, std::optional<Dimension> dimension, Sign sign);
+// value of another dimension, and a value that `sign`, or the bounds of a plain number, exclude.
+Sourced read_sourced(const Yaml& node, Dimension dimension, Sign sign);
+Sourced read_sourced(const Yaml& node, const NumberBounds& bounds);
 std::string print(const Sourced& figure, std::optional<Dimension> dimension);
 // Read and print a switch. Its value is written as 0 or 1; other values are refused.
 SourcedSwitch read_switch(const Yaml& node);

@@ -19,20 +19,19 @@ constexpr double kMostDeviation = 0.3;
 constexpr std::size_t kMostQuantiles = 1000;
 
 double to_speed(const Yaml& node) {
-  const double speed = to_number(node, Sign::positive);
-  if (speed < kLeastSpeed || speed > kMostSpeed)
-    throw Refusal(Exit::usage, "out-of-bounds", node->where, fmt::format("a speed of {}", node->text),
-                  fmt::format("a share of the usual speed, {} to {}: 0.9 takes 1/0.9 of the time",
-                              kLeastSpeed, kMostSpeed));
-  return speed;
+  const std::string hint = fmt::format("a share of the usual speed, {} to {}: 0.9 takes 1/0.9 of the time",
+                                       kLeastSpeed, kMostSpeed);
+  return to_number(node, {.sign = Sign::positive, .least = kLeastSpeed, .most = kMostSpeed, .hint = hint});
 }
 
 double to_share(const Yaml& node) {
-  const double share = to_number(node, Sign::not_negative);
-  if (share > 1)
-    throw Refusal(Exit::usage, "out-of-bounds", node->where, fmt::format("a share of {}", node->text),
-                  "0 to 1: 0.02 is 2 %");
-  return share;
+  return to_number(node, {.sign = Sign::not_negative, .most = 1, .hint = "a share, 0 to 1: 0.02 is 2 %"});
+}
+
+double to_deviation(const Yaml& node) {
+  const std::string hint = fmt::format(
+      "a standard deviation is a share, at most {}; `quantiles` describe what is not normal", kMostDeviation);
+  return to_number(node, {.sign = Sign::not_negative, .most = kMostDeviation, .hint = hint});
 }
 
 Slow read_one_slow(const Yaml& node, const Cluster& cluster) {
@@ -101,11 +100,7 @@ Spread read_spread(const Yaml& node, const char* what) {
     throw Refusal(Exit::usage, "impossible-spread", mean->where, "`quantiles` have a mean of their own",
                   "`mean` goes with `sd`");
   if (quantiles) return Spread::measured(read_quantiles(quantiles));
-  const double share = to_share(deviation);
-  if (share > kMostDeviation)
-    throw Refusal(Exit::usage, "out-of-bounds", deviation->where,
-                  fmt::format("a standard deviation of {}", deviation->text),
-                  fmt::format("at most {}; `quantiles` describe what is not normal", kMostDeviation));
+  const double share = to_deviation(deviation);
   return Spread::normal(share, mean ? to_speed(mean) : 1);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -411,9 +412,14 @@ Json form_schema(const ValueForm& form) {
       if (form.range.most != IntegerRange{}.most) json["maximum"] = form.range.most;
       return json;
     }
-    case ValueForm::Kind::number:
-      if (form.sign == Sign::any) return {{"type", "number"}};
-      return {{"type", "number"}, {form.sign == Sign::positive ? "exclusiveMinimum" : "minimum", 0}};
+    case ValueForm::Kind::number: {
+      Json json = {{"type", "number"}};
+      if (form.bounds.sign != Sign::any)
+        json[form.bounds.sign == Sign::positive ? "exclusiveMinimum" : "minimum"] = 0;
+      if (std::isfinite(form.bounds.least)) json["minimum"] = form.bounds.least;
+      if (std::isfinite(form.bounds.most)) json["maximum"] = form.bounds.most;
+      return json;
+    }
     case ValueForm::Kind::quantity: {
       std::string units;
       bool has_plain = false;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "models/base/refusal.hpp"
@@ -14,11 +15,6 @@ namespace {
 static_assert(lists_every_member<TrainFields>());
 
 constexpr double kMostTokens = 1e18;  // steps of a run of so many tokens can still be counted one by one
-
-[[noreturn]] void refuse_bounds(const Yaml& node, const char* hint) {
-  throw Refusal(Exit::usage, "out-of-bounds", node->where,
-                fmt::format("`{}` is out of bounds", shortened(node->text)), hint);
-}
 
 }  // namespace
 
@@ -32,9 +28,9 @@ double to_tokens(const Yaml& node) {
 }
 
 double to_goodput(const Yaml& node) {
-  const double share = to_number(node, Sign::positive);
-  if (share > 1) refuse_bounds(node, "the share of the run's time that is not lost: more than 0, at most 1");
-  return share;
+  return to_number(node, {.sign = Sign::positive,
+                          .most = 1,
+                          .hint = "the share of the run's time that is not lost: more than 0, at most 1"});
 }
 
 double to_expert_room(const Yaml& node) {
@@ -46,15 +42,13 @@ double to_expert_room(const Yaml& node) {
 }
 
 double to_share_of_activations(const Yaml& node) {
-  const double share = to_number(node, Sign::not_negative);
-  if (share > 1) refuse_bounds(node, "a share of the activations: 0 to 1");
-  return share;
+  return to_number(node,
+                   {.sign = Sign::not_negative, .most = 1, .hint = "a share of the activations: 0 to 1"});
 }
 
 double to_decay(const Yaml& node) {
-  const double decay = to_number(node, Sign::not_negative);
-  if (decay >= 1) refuse_bounds(node, "must be less than 1");
-  return decay;
+  return to_number(
+      node, {.sign = Sign::not_negative, .most = std::nextafter(1.0, 0.0), .hint = "must be less than 1"});
 }
 
 void Documents::read(const Yaml& node, Train& train) const {

@@ -129,8 +129,10 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
   std::vector<Job> all = every_job_of_the_laws();
   std::shuffle(all.begin(), all.end(), dice.engine());
   std::array<int, 4> jobs_of_zero = {};
-  for (std::size_t i = 0; i < all.size(); i += kSanitized ? 24 : 1) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
     const Job& job = all[i];
+    int& jobs = jobs_of_zero.at(static_cast<std::size_t>(job.strategy.zero));
+    if (kSanitized && i % 24 != 0 && jobs > 0) continue;
     const Program program = compile(job);
     std::vector<Rank> real;
     for (const Rank rank : program.ranks.ids())
@@ -146,9 +148,9 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
       for (const float value : tensor) REQUIRE(std::isfinite(value));
     REQUIRE(compare(program, simulate_in_child(job, program), mixed.trace).equal_structure());
     check_replays(job, program, mixed.trace);
-    ++jobs_of_zero.at(static_cast<std::size_t>(job.strategy.zero));
+    ++jobs;
   }
-  for (const int jobs : jobs_of_zero) CHECK(jobs > 0);
+  CHECK(std::count(jobs_of_zero.begin(), jobs_of_zero.end(), 0) == 0);
 }
 
 TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mixed]") {

@@ -27,9 +27,6 @@ PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 OK, FAILED, USAGE, INFEASIBLE = range(4)
 
-# Refusals of a file's form. All others are of what it means, which a schema does not know.
-OF_FORM = {"unknown-key", "missing-key", "wrong-type", "unknown-value", "missing-unit", "unknown-unit"}
-
 
 class Loader(yaml.SafeLoader):
     """YAML 1.2, as Motley reads it: `on` is a word, 1e-3 is a number, 2026-11-01 is text."""
@@ -136,12 +133,13 @@ class Schema(unittest.TestCase):
         return None if answer.returncode == OK else first
 
     def change(self, dice, document):
-        """One change of the form: a misspelt key, a missing one, another type, no unit, a word that nobody knows."""
+        """One change of the form: a misspelt key, a missing one, another type, no unit, a word that nobody knows,
+        a number beyond its bounds."""
         changed = copy.deepcopy(document)
         paths = [path for path, _ in places(changed) if path]
         path = dice.choice(paths)
         holder, key = at(changed, path[:-1]), path[-1]
-        way = dice.choice(["misspell", "remove", "map", "list", "word", "bare"])
+        way = dice.choice(["misspell", "remove", "map", "list", "word", "bare", "beyond"])
         value = holder[key]
         if way == "misspell" and isinstance(holder, dict):
             holder[str(key) + "x"] = holder.pop(key)
@@ -155,6 +153,8 @@ class Schema(unittest.TestCase):
             holder[key] = "banana"
         elif way == "bare" and isinstance(value, str) and re.match(r"^[0-9.]+ ?[A-Za-z]", value):
             holder[key] = float(re.match(r"^[0-9.]+", value).group())
+        elif way == "beyond" and isinstance(value, (int, float)) and not isinstance(value, bool):
+            holder[key] = dice.choice([-1, 0, 1.5, 9, 5000, 10**9])
         else:
             return None, None
         return changed, f"{way} {'/'.join(map(str, path))}"
@@ -187,8 +187,8 @@ class Schema(unittest.TestCase):
         self.assertGreater(counts["taken"], most // 10, counts)
 
 
-# What refusals of a file's form say.
-FORM_WORDS = ["has no key", "needs a value for", "expected ", "has no unit"]
+# What refusals of a file's form say. All others are of what it means, which a schema does not know.
+FORM_WORDS = ["has no key", "needs a value for", "expected ", "has no unit", "is out of bounds"]
 
 # Keys that are needed because of another key, which a schema of one map does not tell.
 NEEDED_NOW_AND_THEN = [f"needs a value for `{key}`"
