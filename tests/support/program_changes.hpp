@@ -145,7 +145,7 @@ class ProgramChanges {
   template <HasFields T>
   void add(T& value) {
     if constexpr (std::same_as<T, RankProgram>) rank_program_ = &value;
-    with_fields(value, [this](auto&... fields) { (add(fields), ...); });
+    with_fields(value, [this](auto&... fields) { (this->add(fields), ...); });
   }
   // Adds changes of each item, and a change that appends one item.
   template <class T>
@@ -159,7 +159,7 @@ class ProgramChanges {
   }
   template <class... Bodies>
   void add(std::variant<Bodies...>& body) {
-    std::visit([this](auto& held) { add(held); }, body);
+    std::visit([this](auto& held) { this->add(held); }, body);
   }
   // Adds a change that sets or resets the value, and changes of the value that is there.
   template <class T>

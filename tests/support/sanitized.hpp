@@ -3,7 +3,23 @@
 
 namespace motley::tests {
 
+#if defined(__has_feature)  // Clang, and GCC from 14 on
+#if __has_feature(address_sanitizer)
+#define MOTLEY_SEEKS_LEAKS
+#endif
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MOTLEY_IS_SANITIZED
+#endif
+#else
+#ifdef __SANITIZE_ADDRESS__
+#define MOTLEY_SEEKS_LEAKS
+#endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MOTLEY_IS_SANITIZED
+#endif
+#endif
+
+#ifdef MOTLEY_IS_SANITIZED
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;

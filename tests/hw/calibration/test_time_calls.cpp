@@ -68,7 +68,8 @@ double crossing_bytes(CollectiveKind kind, CollectiveAlgorithm algorithm, int ho
 
 TEST_CASE("a call sends between hosts what the steps of its algorithm say, and messages go near and far",
           "[calibration]") {
-  for (const auto& [hosts, each] : {std::pair(2, 2), std::pair(2, 3), std::pair(3, 2)}) {
+  for (const auto& [hosts, per_host] : {std::pair(2, 2), std::pair(2, 3), std::pair(3, 2)}) {
+    const int each = per_host;  // lambdas capture no part of a pair
     const int ranks = hosts * each;
     TimeCallsOptions options;
     options.kinds = {std::nullopt, CollectiveKind::all_reduce, CollectiveKind::all_gather,

@@ -4,8 +4,9 @@
 
 #include "hw/device/probe.hpp"
 #include "hw/kernels/fast.hpp"
+#include "tests/support/sanitized.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef MOTLEY_SEEKS_LEAKS
 #include <sanitizer/lsan_interface.h>
 #endif
 
@@ -15,7 +16,7 @@ namespace {
 
 // Leaks of vendors' runtimes, which the probe loads, are not counted.
 std::vector<PartReport> parts_of_machine(const std::string& module_folder) {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef MOTLEY_SEEKS_LEAKS
   const __lsan::ScopedDisabler vendors_leaks;
 #endif
   return probe_hardware(module_folder);

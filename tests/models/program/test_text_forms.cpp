@@ -185,7 +185,10 @@ Cluster random_cluster(Random& random) {
   return cluster;
 }
 
-Recompute random_recompute(Random& random) { return static_cast<Recompute>(random.integer(0, 3)); }
+Recompute random_recompute(Random& random) {
+  if (random.coin()) return Recompute::full;
+  return {.modules = static_cast<std::uint8_t>(random.integer(0, 3))};
+}
 
 Strategy random_strategy(Random& random) {
   Strategy strategy;
