@@ -107,7 +107,7 @@ TEST_CASE("a plan is the best of what was judged, for every objective, and no ot
       CAPTURE(seed, name_of(objective));
       KeepingJudge keeping;
       PlanLimits limits;
-      limits.evaluations = 60;
+      limits.evaluations = kSanitized ? 20 : 60;
       limits.goal = {objective};
       const Plan best = plan(job, std::ref(keeping), limits);
       CHECK(best.value_bound <= best.value() * kRounding);
@@ -126,7 +126,7 @@ TEST_CASE("a plan under a deadline and a budget meets them, or is refused", "[pl
     KeepingJudge keeping;
     const Judge judge = std::ref(keeping);
     PlanLimits limits;
-    limits.evaluations = 30;
+    limits.evaluations = kSanitized ? 12 : 30;
     const Plan fastest = plan(job, judge, limits);
     limits.goal = {PlanObjective::price};
     const Plan cheapest = plan(job, judge, limits);

@@ -57,7 +57,7 @@ TEST_CASE("a chip that equal replicas leave idle makes one stage's replicas two"
 }
 
 TEST_CASE("no plan is slower because some stages may be replicated more often", "[plan]") {
-  for (unsigned seed = 1; seed <= (kSanitized ? 2 : 4); ++seed) {
+  for (unsigned seed = 1; seed <= (kSanitized ? 1 : 4); ++seed) {
     const Job job = plannable_job(seed);
     CAPTURE(seed, written_out(job));
     CHECK(plan_of(job, true, 60).simulated_s <= plan_of(job, false, 60).simulated_s);

@@ -25,4 +25,14 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+// How many of so many draws a build makes: a quarter with sanitizers; and how often at least something comes up in them.
+template <class T>
+constexpr T drawn_of(T count) {
+  return kSanitized ? count / 4 : count;
+}
+template <class T>
+constexpr T least_of(T count) {
+  return kSanitized ? count / 8 : count;
+}
+
 }  // namespace motley::tests

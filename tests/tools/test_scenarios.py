@@ -175,12 +175,13 @@ class Input(Commands):
             return yaml.safe_dump(yaml.safe_load(path.read_text()))
 
         written_true = 0
-        for path in scenarios():
+        paths = list(scenarios())
+        for path in paths[::5] if "MOTLEY_SANITIZED" in os.environ else paths:
             text = written(path)
             written_true += len(re.findall(r"^ *(- )?true:", text, re.MULTILINE))
             self.assertEqual(self.right("show", "strategy", path),
                              self.read("show", "strategy", "-", text=text, cwd=path.parent), path)
-        self.assertGreater(written_true, 10)
+        self.assertGreater(written_true, 2 if "MOTLEY_SANITIZED" in os.environ else 10)
         for path in sorted((ROOT / "platforms").glob("*.yaml")):
             shown = self.right("show", "cluster", path).replace(f'name: "{path.stem}"', 'name: "stdin"', 1)
             self.assertEqual(shown,

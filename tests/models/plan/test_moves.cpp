@@ -57,7 +57,9 @@ std::string said_of_stage(const std::string& list, const std::string& path) {
 // own option gives way to the strategy's, and counts of layers and micro-batches follow what divides them.
 bool is_said(const KeyDifference& difference, const Keys& keys) {
   const auto& [path, before, now] = difference;
-  const auto says = [&, &path = path](const std::string& key) { return keys.contains(key) && ends_with_key(path, key); };
+  const auto says = [&, &path = path](const std::string& key) {
+    return keys.contains(key) && ends_with_key(path, key);
+  };
   const bool of_stage = path.find(".stages.") != std::string::npos;
   for (const auto& [key, value] : keys)
     if (says(key) && (now == value || (of_stage && now == said_of_stage(value, path)))) return true;

@@ -8,6 +8,7 @@
 #include "models/plan/shape_bound.hpp"
 #include "models/schedule/schedule.hpp"
 #include "tests/support/dice.hpp"
+#include "tests/support/sanitized.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -144,7 +145,7 @@ class EveryPipeline {
 TEST_CASE("no pipeline of a shape takes less than its bound, and the best one takes little more", "[plan]") {
   int feasible = 0, impossible = 0;
   double sum = 0, worst = 1;
-  for (unsigned seed = 1; seed <= 400; ++seed) {
+  for (unsigned seed = 1; seed <= drawn_of(400U); ++seed) {
     CAPTURE(seed);
     const RandomShape random = random_shape(seed);
     const double bound_s = ShapeBound(random.shape).least_step(1.001, kEnough).step_s;
@@ -160,15 +161,15 @@ TEST_CASE("no pipeline of a shape takes less than its bound, and the best one ta
     worst = std::min(worst, bound_s / least_s);
   }
   CAPTURE(feasible, impossible, worst);
-  CHECK(feasible > 200);
-  CHECK(impossible > 5);
+  CHECK(feasible > least_of(200));
+  CHECK(impossible > least_of(5));
   CHECK(sum / feasible > 0.9);
 }
 
 TEST_CASE("no interleaved pipeline of a shape is estimated below its bound", "[plan]") {
   int feasible = 0;
   double sum = 0;
-  for (unsigned seed = 1; seed <= 200; ++seed) {
+  for (unsigned seed = 1; seed <= drawn_of(200U); ++seed) {
     CAPTURE(seed);
     RandomShape random = random_shape(seed);
     random.shape.schedule = Schedule::interleaved;
@@ -180,13 +181,13 @@ TEST_CASE("no interleaved pipeline of a shape is estimated below its bound", "[p
     ++feasible;
     sum += bound_s / least_s;
   }
-  CHECK(feasible > 60);
+  CHECK(feasible > least_of(60));
   CHECK(sum / feasible > 0.9);
 }
 
 TEST_CASE("more chips, memory or options never raise the bound of a shape", "[plan]") {
   int lower = 0;
-  for (unsigned seed = 1; seed <= 200; ++seed) {
+  for (unsigned seed = 1; seed <= drawn_of(200U); ++seed) {
     CAPTURE(seed);
     const RandomShape random = random_shape(seed);
     const double before_s = ShapeBound(random.shape).least_step(1.001, kEnough).step_s;
@@ -206,5 +207,5 @@ TEST_CASE("more chips, memory or options never raise the bound of a shape", "[pl
     better.options.back().layer_s *= 0.8;
     check_lower(better);
   }
-  CHECK(lower > 100);
+  CHECK(lower > least_of(100));
 }

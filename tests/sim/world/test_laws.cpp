@@ -25,7 +25,7 @@ using namespace motley::tests;
 
 namespace {
 
-constexpr unsigned kFirst = 5000, kLawDraws = kSanitized ? 12 : 30;
+constexpr unsigned kFirst = 5000, kLawDraws = kSanitized ? 8 : 30;
 constexpr double kTolerance = 1e-9;  // share of the iteration
 // The same if SimGrid sees flows in another order and so rounds in another way.
 constexpr double kReordered = 1e-8;
