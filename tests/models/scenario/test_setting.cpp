@@ -24,11 +24,6 @@ using tests::least_of;
 
 namespace {
 
-// A whole number of that range, both ends included.
-int drawn_number(Dice& dice, int least, int most) {
-  return least + static_cast<int>(dice.engine()() % static_cast<unsigned>(most - least + 1));
-}
-
 const std::string kScenarios = std::string(MOTLEY_SOURCE_DIR) + "/scenarios";
 
 std::vector<std::string> shipped() {
