@@ -85,7 +85,7 @@ void check_answer(const Refusal& refusal) {
   MOTLEY_CHECK(!refusal.message().empty());
   const bool is_documented = refusal.exit_code() == Exit::usage || refusal.exit_code() == Exit::infeasible ||
                              refusal.exit_code() == Exit::mismatch;
-  const bool has_place = !refusal.where().file.empty() && refusal.where().line > 0;
+  const bool has_place = !refusal.where().file.empty();  // no line says what a file lacks
   if (is_documented && (has_place || refusal.exit_code() != Exit::usage)) return;
   fmt::print(stderr, "refused without its place, or by another exit code: {} (exit {})\n", refusal.what(),
              static_cast<int>(refusal.exit_code()));
