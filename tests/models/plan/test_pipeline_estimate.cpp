@@ -1,5 +1,5 @@
-// What closed forms say of the network between stages and replicas, and of the energy of chips that wait, and how layers are
-// shared.
+// What closed forms say of the network between stages and replicas, of the energy of chips that wait, and of how layers
+// are shared.
 #include <catch2/catch.hpp>
 #include <set>
 
