@@ -40,7 +40,7 @@ class LayoutReader {
   }
 
  private:
-  // Reads "*12" at that place; 0 letters: no number of repeats stands there.
+  // Reads "*12" at that place; 0 letters: no number of repeats stands there, and `repeats` is left as it is.
   std::size_t read_repeats(const std::string& text, std::size_t from, std::size_t& repeats) const {
     std::size_t end = from + 1;
     if (from >= text.size() || text[from] != '*') return 0;
@@ -63,11 +63,10 @@ class LayoutReader {
     std::string done;
     for (std::size_t i = 0; i < text.size();) {
       const std::size_t close = text[i] == '(' ? text.find(')', i) : std::string::npos;
-      std::size_t repeats = 0;
+      std::size_t repeats = 1;
       const std::size_t length =
           close == std::string::npos || close == i + 1 ? 0 : read_repeats(text, close + 1, repeats);
-      append(done, length > 0 ? text.substr(i + 1, close - i - 1) : text.substr(i, 1),
-             length > 0 ? repeats : 1);
+      append(done, length > 0 ? text.substr(i + 1, close - i - 1) : text.substr(i, 1), repeats);
       i = length > 0 ? close + 1 + length : i + 1;
     }
     return done;
@@ -78,7 +77,7 @@ class LayoutReader {
     for (std::size_t i = 0; i < text.size();) {
       std::size_t repeats = 1;
       const std::size_t length = read_repeats(text, i + 1, repeats);
-      append(done, text.substr(i, 1), length > 0 ? repeats : 1);
+      append(done, text.substr(i, 1), repeats);
       i += 1 + length;
     }
     return done;

@@ -113,17 +113,16 @@ void SimGridFabric::let_flows_pay() {
 
 // Makes two sets of hosts, so that each class of lanes has a pair of its own: a host costs more memory than a path.
 void SimGridFabric::make_hosts() {
-  int count = 0;
-  const auto make = [&] {
-    sg::Host* host = zone_->get_iface()->create_host(fmt::format("{}", count++), 1.0);
+  const auto make = [&](const char* what, std::size_t number) {
+    sg::Host* host = zone_->get_iface()->create_host(fmt::format("{}{}", what, number), 1.0);
     host->seal();
     return host;
   };
-  for (auto* side : {&senders_, &receivers_})
-    for (std::size_t i = 0; i < side_; ++i) side->push_back(make());
+  for (std::size_t i = 0; i < side_; ++i) senders_.push_back(make("sender", i));
+  for (std::size_t i = 0; i < side_; ++i) receivers_.push_back(make("receiver", i));
   if (latency_ == Latency::callers) return;
   hosts_.resize(fabric_.rank_count());
-  for (sg::Host*& host : hosts_) host = make();
+  for (const Rank rank : hosts_.ids()) hosts_[rank] = make("rank", at(rank));
 }
 
 void SimGridFabric::make_links() {

@@ -1,7 +1,9 @@
 // Rounds of the fit in a world whose figures are known, and fits that leave runs out.
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/fit_world.hpp"
+#include "tools/fit/results.hpp"
 
 using namespace motley;
 using namespace motley::fit;
@@ -170,4 +172,26 @@ TEST_CASE("a fit without a set is that of a table that never had it") {
       std::find_if(others.begin(), others.end(), [](const LeftOut& each) { return each.set == "nemo"; });
   CHECK((without->values - same->values).cwiseAbs().maxCoeff() < 1e-4);
   CHECK((fit.values() - blind.values()).cwiseAbs().maxCoeff() > 1e-2);
+}
+
+TEST_CASE("results list every figure that a fit moves, and no other") {
+  std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  PowerWorld world(figures, runs, figures.prior().mean);
+  for (const std::set<std::string>& moving :
+       {std::set<std::string>{"nemo-2024"}, {"megatron-2023", "nemo-2024", "llm-foundry-2024"}}) {
+    Fit fit(figures, runs, moving);
+    fit.run(world, figures.prior().mean, 1);
+    std::vector<FigureName> expected, listed;
+    for (const FigureName& name : figures.names())
+      if (moving.contains(name.software)) expected.push_back(name);
+    for (const auto& each : nlohmann::json::parse(to_json(figures, fit))) {
+      listed.push_back(
+          {each["software"].get<std::string>(), each.value("chip", ""), each["kind"].get<std::string>()});
+      const Eigen::Index at = figures.index(listed.back());
+      CHECK(each["value"].get<double>() == Approx(std::exp(fit.values()[at])));
+      CHECK(each["spread"].get<double>() == Approx(fit.spread()[at]));
+    }
+    CHECK((listed == expected));
+  }
 }

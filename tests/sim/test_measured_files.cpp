@@ -183,6 +183,7 @@ TEST_CASE("operations whose sizes fit no kernel are named, not read") {
        {std::array<std::string, 3>{"aten::mm", "[[3,5],[6,7]]", kTwoMatrices},
         {"aten::mm", "[[3,5],[5,7]]", R"(["double","double"])"},
         {"aten::mm", "[[0,5],[5,0]]", R"(["int","int"])"},
+        {"aten::add_", "[[3,5],[3,5]]", R"(["float","int"])"},
         {"aten::sort", "[[3,5]]", R"(["float"])"}}) {
     const Measurements profile = read_torch_profile(profile_of(name, sizes, types), "p.json");
     CHECK(profile.samples.kernels.empty());
@@ -200,6 +201,28 @@ TEST_CASE("a kernel that names no operation belongs to the operation whose call 
                    R"({"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":97,)" +
                    R"("dur":1,"args":{"External id":2,"correlation":9}}])");
   CHECK(read_torch_profile(text, "p.json").samples.kernels.size() == 1);
+}
+
+TEST_CASE("events of a profile whose kind or category is missing or no text are passed over") {
+  std::string text = profile_of("aten::mm", "[[3,5],[5,7]]", kTwoMatrices);
+  text.insert(text.find('[') + 1, R"({"ph":"X","ts":1,"dur":1},{"ph":"X","cat":3,"name":4},{"ph":5},{},)");
+  CHECK(read_torch_profile(text, "p.json").samples.kernels.size() == 1);
+}
+
+TEST_CASE(
+    "the gradient of a bias, which is a sum of what its product reads, is a part of that product's sample") {
+  std::string text = profile_of("aten::mm", "[[3,5],[5,7]]", kTwoMatrices,
+                                R"(,"Input Strides":[[1,3],[7,1]])", "MmBackward0");
+  text.insert(
+      text.find('[') + 1,
+      R"({"ph":"X","cat":"cpu_op","name":"aten::sum","pid":1,"tid":1,"ts":200,"dur":5,)"
+      R"("args":{"External id":3,"Input Dims":[[3,5]],"Input type":["c10::BFloat16"]}},)"
+      R"({"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":210,"dur":2,"args":{"External id":3}},)");
+  const Measurements profile = read_torch_profile(text, "p.json");
+  REQUIRE(profile.samples.kernels.size() == 1);
+  CHECK(describe(profile.samples.kernels[0]) == "matmul_weight_gradient 5 x 3 x 7 bf16");
+  CHECK(profile.samples.kernels[0].shape.seconds == Approx(9e-6));
+  CHECK(profile.unread.empty());
 }
 
 TEST_CASE("attention without a causal mask is no sample of causal attention") {

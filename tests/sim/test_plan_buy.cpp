@@ -156,7 +156,12 @@ TEST_CASE("no point of a front is worse than another or passes its bound, and th
     PlanLimits limits;
     limits.evaluations = kSanitized ? 8 : 20;
     const std::vector<PlanObjective> objectives = {PlanObjective::time, PlanObjective::price};
-    const ParetoFront front = plan_front(job, judge_billed, limits, objectives);
+    PlanLimits asked = limits;
+    asked.judge_below = [](const std::vector<Job>&, double) -> std::vector<Verdict> {
+      FAIL("a bound was asked for, where every strategy may be a point");
+      return {};
+    };
+    const ParetoFront front = plan_front(job, judge_billed, asked, objectives);
     REQUIRE_FALSE(front.points.empty());
     for (const ParetoPoint& point : front.points) {
       CAPTURE(seed, point.values[0], point.values[1]);

@@ -378,6 +378,17 @@ class Calibrate(unittest.TestCase):
         # Real ranks of such a cluster may measure what they move.
         self.assertIn("links_measured_on", (self.folder / "pair.yaml").read_text())
 
+    def test_a_figure_that_no_fit_could_give_is_a_dash(self):
+        product = {"External id": 2, "Input Dims": [[3, 5], [5, 7]], "Input type": 2 * ["c10::BFloat16"]}
+        events = [{"cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 2, "dur": 96, "args": product},
+                  {"cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 50, "dur": 7, "args": {"External id": 2}}]
+        for event in events:
+            event["ph"] = "X"
+        (self.folder / "profile.json").write_text(json.dumps({"traceEvents": events}))
+        text = self.motley("calibrate", "--from", "profile.json", "--chip", "h200", "--source", "here").stdout
+        row = next(re.split(r"  +", line.strip()) for line in text.splitlines() if line.startswith("  matmul"))
+        self.assertEqual(["matmul", "100.0 %", "1", "-", "30.0 MFLOP/s", "-", "-", "0.0 %", "0.0 %", "-", "-"], row)
+
     def test_a_neighbour_on_one_core_is_reported_or_refused(self):
         core = min(os.sched_getaffinity(0))
         neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"],

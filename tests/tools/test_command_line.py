@@ -89,6 +89,15 @@ class Help(unittest.TestCase):
         self.assertEqual(version, heads[0])
 
 
+class Doctor(unittest.TestCase):
+    def test_each_part_has_the_number_of_its_version_or_was_not_found(self):
+        for part in json.loads(motley("doctor", "--json").stdout)["parts"]:
+            with self.subTest(part["name"]):
+                self.assertRegex(part["version"], r"^([0-9]+\.[0-9][\w.+-]*)?$")
+                if part["state"] == "ran":
+                    self.assertNotEqual("", part["version"])
+
+
 class Mistakes(unittest.TestCase):
     def refused(self, code, hint, *arguments):
         answer = motley(*arguments)

@@ -287,6 +287,13 @@ class New(unittest.TestCase):
             about_nodes = line.strip().startswith(("groups:", "nics:", "- {kind:", "inside:", "train:"))
             self.assertTrue("#" in line or about_nodes, line)
 
+    def test_rows_of_norms_are_divided_where_chips_share_a_layer_and_nowhere_else(self):
+        for model, nodes, divides in [("llama-3-8b", "3", "false"), ("llama-3-70b", "4", "true")]:
+            text = motley("new", "--model", model, "--chip", "h100-80gb-sxm", "--nodes", nodes).stdout
+            degree = int(re.search(r"^  tensor_parallel: (\d+)", text, re.MULTILINE).group(1))
+            self.assertEqual(divides == "true", degree > 1, text)
+            self.assertIn(f"  sequence_parallel: {divides} ", text)
+
     def test_a_model_and_a_chip_may_be_files_and_mean_the_same_elsewhere(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(ROOT / "scenarios" / "models" / "gpt2.json", pathlib.Path(folder, "mine.json"))

@@ -327,7 +327,6 @@ ScenarioCoverage coverage_on(const Chip& chip, const std::string& path,
   Prepared prepared = prepare(load_scenario(path, settings));
   for (NodeGroup& group : prepared.scenario.job.cluster.groups)
     group.chip.software.kernels = chip.software.kernels;
-  build_topology(prepared.scenario.job.cluster);
   const Trace trace = simulate_world(prepared, {}, true);
   return {prepared.scenario.name, coverage_of(prepared.program, prepared.scenario.job.cluster, trace)};
 }

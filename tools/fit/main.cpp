@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
-#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -64,18 +63,7 @@ std::string to_json(const Told& told, const Figures& figures, const Fit& fit) {
   json["left_out_by_size"] = nlohmann::ordered_json::parse(to_json(told.publication.by_size));
   json["left_out_by_set"] = nlohmann::ordered_json::parse(to_json(told.publication.by_set));
   json["unnamed"] = nlohmann::ordered_json::parse(to_json(told.publication.unnamed));
-  for (std::size_t i = 0; i < figures.names().size(); ++i) {
-    const auto at = static_cast<Eigen::Index>(i);
-    if (!fit.moves(at)) continue;
-    const FigureName& name = figures.names()[i];
-    nlohmann::ordered_json each;
-    each["software"] = name.software;
-    if (!name.chip.empty()) each["chip"] = name.chip;
-    each["kind"] = name.kind;
-    each["value"] = std::exp(fit.values()[at]);
-    each["spread"] = fit.spread()[at];
-    json["figures"].push_back(std::move(each));
-  }
+  json["figures"] = nlohmann::ordered_json::parse(to_json(figures, fit));
   json["folder"] = told.folder;
   return json.dump(1) + "\n";
 }

@@ -100,6 +100,23 @@ std::string to_json(const ErrorTable& table) {
   return json.dump();
 }
 
+std::string to_json(const Figures& figures, const Fit& fit) {
+  auto json = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < figures.names().size(); ++i) {
+    const auto at = static_cast<Eigen::Index>(i);
+    if (!fit.moves(at)) continue;
+    const FigureName& name = figures.names()[i];
+    nlohmann::ordered_json each;
+    each["software"] = name.software;
+    if (!name.chip.empty()) each["chip"] = name.chip;
+    each["kind"] = name.kind;
+    each["value"] = std::exp(fit.values()[at]);
+    each["spread"] = fit.spread()[at];
+    json.push_back(std::move(each));
+  }
+  return json.dump();
+}
+
 Written interval_of_software(const std::vector<Ratio>& own, const std::vector<Ratio>& all,
                              const std::string& month) {
   std::set<std::string> sizes;

@@ -25,6 +25,8 @@ struct ErrorTable {
 ErrorTable table_of(const std::vector<double>& errors, const std::vector<std::string>& sets);
 std::string to_text(const ErrorTable& table);
 std::string to_json(const ErrorTable& table);  // a JSON object
+// A JSON list of the figures that the fit moves.
+std::string to_json(const Figures& figures, const Fit& fit);
 
 // The text of each file, by its path relative to the data folder.
 using Files = std::map<std::string, std::string>;

@@ -309,6 +309,23 @@ TEST_CASE("groups are split by colour and ordered by key", "[communicator]") {
   }));
 }
 
+TEST_CASE("a split tells every member of each once, as an all_gather does", "[communicator]") {
+  constexpr int kRanks = 4;
+  std::atomic<int> messages = 0;
+  tests::Loopback how;
+  how.on_send = [&](Rank, const SendOrder& order, Path) {
+    ++messages;
+    tests::demand(bytes_in(order.pieces) == 8, "a message of another size than a colour and a key");
+  };
+  tests::rethrow_first(tests::on_loopback(
+      kRanks,
+      [](Messenger& messenger) {
+        tests::demand(Communicator(messenger, 1, everyone(kRanks)).split(-1, 0) == nullptr);
+      },
+      how));
+  CHECK(messages == kRanks * (kRanks - 1));
+}
+
 TEST_CASE("parts of any size are exchanged, out of every kind of memory", "[communicator][collective]") {
   for (const bool reads_memory : {false, true}) {
     tests::Loopback how;

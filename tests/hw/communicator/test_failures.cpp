@@ -280,6 +280,34 @@ TEST_CASE("one whose message comes while it is asked is not blamed", "[communica
   CHECK(failure.empty());
 }
 
+TEST_CASE("a message that was not sent ahead of its receiver is not over because the peer calls it recalled",
+          "[communicator]") {
+  auto options = tests::loopback_options(2, {});
+  PlayedRank played(std::move(options[1]));
+  std::thread odd([&] {
+    const Socket from = played.admit(), to = played.dial_to(0_rank);
+    const Frame ready = read_frame(from);
+    Frame recalled;
+    recalled.kind = FrameKind::recalled;
+    for (const std::uint64_t number : {1U, 99U}) {  // the first message, and none
+      recalled.sender_number = number;
+      write_frame(to, recalled);
+    }
+    write_data(to, ready, std::byte{1});
+    read_frame(from);  // goodbye
+  });
+  {
+    Messenger messenger(std::move(options[0]));
+    std::vector<std::byte> large(kEagerMost + 1), bytes(100);
+    const Request sent = messenger.post(send_to(1_rank, 1, large));
+    messenger.wait(messenger.post(receive_from(1_rank, 2, bytes)));
+    CHECK(bytes.back() == kSeven);
+    CHECK_FALSE(messenger.test(sent));
+    messenger.cancel(sent);
+  }
+  odd.join();
+}
+
 TEST_CASE("a rank that ends says goodbye", "[communicator]") {
   auto options = tests::loopback_options(2, {});
   PlayedRank played(std::move(options[1]));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -159,6 +160,21 @@ TEST_CASE("what could follow from a mistake is not told beside it") {
              "train: {global_batch: 127, sequence: 4096}\n"
              "strategy: {tensor_parallel: 64, pipeline_parallel: two, data_parallel: 400}\n")
             .size() == 1);
+}
+
+TEST_CASE("where a value is needed that is not there, readers go on with the smallest that they accept") {
+  const Yaml map = parse_yaml("{}", "own.yaml");
+  std::optional<bool> truth;
+  std::optional<std::int64_t> count;
+  const auto read = [&] {
+    const Fields fields(map, "a map", {"truth", "count"});
+    truth = to_bool(fields.need("truth"));
+    count = to_integer(fields.need("count"), {3, 9});
+    return 0;
+  };
+  CHECK_THROWS_AS(telling_all_refusals(read), Refusal);
+  CHECK(truth == false);
+  CHECK(count == 3);
 }
 
 TEST_CASE("readers of one thread excuse nothing once their mistakes are told") {

@@ -67,6 +67,15 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("without a share of the optimizer no state leaves the chip, even if it has no bytes") {
+  Job job = job_with({0, 1});
+  job.train.optimizer = Optimizer::sgd;
+  const Program program = compile(job);
+  const RankProgram& rank_program = program.rank_programs.front();
+  CHECK(find(rank_program, StreamKind::to_host) != nullptr);  // activations
+  CHECK(find(rank_program, StreamKind::host) == nullptr);
+}
+
 TEST_CASE("a share of the optimizer is as many whole states as it holds, and the chip steps the others") {
   const StageMemory kept = memory_of(job_with({}));
   const Program half = compile(job_with({0.5, 0}));

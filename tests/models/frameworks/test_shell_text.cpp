@@ -97,6 +97,14 @@ TEST_CASE("Megatron-LM's own examples of layouts mean what its documentation say
   CHECK(parse_layout("Et*3|(tt|)*2,t|L", {}, 5, 8, 0).layers == std::vector<std::int64_t>{3, 2, 2, 1, 0});
 }
 
+TEST_CASE("a list of layers stands in sixteen brackets at most") {
+  const auto in_brackets = [](std::size_t count) {
+    return parse_layer_pattern(std::string(count, '(') + "[1,0]" + std::string(count, ')'), {}, 2, 0);
+  };
+  CHECK(in_brackets(16) == std::vector<bool>{true, false});
+  CHECK_THROWS_AS(in_brackets(17), Refusal);
+}
+
 TEST_CASE("the layout of any pipeline reads back as its layers") {
   tests::Dice dice(1);
   for (int i = 0; i < 300; ++i) {

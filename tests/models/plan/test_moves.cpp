@@ -11,6 +11,7 @@
 #include "models/plan/changes.hpp"
 #include "models/plan/moves.hpp"
 #include "models/plan/remedies.hpp"
+#include "models/plan/replica_edits.hpp"
 #include "tests/support/random_jobs.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -444,6 +445,24 @@ TEST_CASE("some stages are replicated more often: two as one, cut less, or on id
   const std::optional<Job> twice = apply(moves(job, MoveKind::replicas).front(), job);
   REQUIRE(twice);
   CHECK_FALSE(twice->strategy.sequence_parallel);
+}
+
+TEST_CASE("no stage is cut over more chips than a node of its groups has, so that it needs fewer replicas") {
+  Job job = tiny_job({2, 2, 2});
+  NodeGroup& group = job.cluster.groups[0];
+  group.nodes = 4;
+  group.chips_per_node = 2;
+  group.nics = {{NicKind::ethernet, 1, 1e9, 1e-6}};
+  build_topology(job.cluster);
+  for (const std::vector<std::string>& on : {std::vector<std::string>{}, {"all"}}) {
+    for (Stage& stage : job.strategy.templates[0].stages) stage.on = on;
+    const std::vector<std::vector<Edit>> list = replica_edits(job);
+    CHECK_FALSE(list.empty());
+    for (const std::vector<Edit>& edits : list)
+      for (const Edit& edit : edits)
+        if (const auto* const stages = std::get_if<SetStages>(&edit))
+          for (const std::int64_t degree : stages->tensor_parallel) CHECK(degree <= 2);
+  }
 }
 
 TEST_CASE("a first stage of several chunks reshards as the others do, once a stage is before one of them") {

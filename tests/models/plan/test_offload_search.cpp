@@ -1,5 +1,7 @@
 // Pipelines that offload: legal, on chips that hold what is left, and only where nodes have memory.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <string>
 
 #include "models/check/memory.hpp"
@@ -7,6 +9,7 @@
 #include "models/plan/offload_search.hpp"
 #include "models/plan/plan_text.hpp"
 #include "models/plan/stage_price.hpp"
+#include "models/transformer/transformer.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -80,4 +83,23 @@ TEST_CASE("pipelines that offload are legal and fit where nothing else does, if 
   CAPTURE(alone, none, fit, over);
   CHECK(alone > (kSanitized ? 0 : 1));
   CHECK(fit > 10 * over);
+}
+
+TEST_CASE("pipelines that offload are proposed where they are faster although the nodes' processors step all",
+          "[plan]") {
+  const std::function<bool()> always = [] { return true; };
+  Job job = tiny_job({1, 1, 1}, Family::gpt2);
+  job.cluster = with_hosts(job.cluster);
+  job.cluster.groups[0].host->memory_bandwidth = 1;  // byte/s
+  build_topology(job.cluster);
+  const double hosts_s = 28.0 * static_cast<double>(parameter_count(job.transformer));
+  StagePricer pricer(job, {1, 0});
+  PlannedPipeline other;
+  other.estimate_s = std::numeric_limits<double>::infinity();
+  for (const PlannedPipeline& each : search_pipelines(job, pricer, 12, always).best)
+    other.estimate_s = std::min(other.estimate_s, each.estimate_s);
+  other.estimate_s += 0.99 * hosts_s;
+  CHECK(offloading_proposals(job, {}, {other}, always).empty());
+  other.estimate_s += 0.02 * hosts_s;
+  CHECK_FALSE(offloading_proposals(job, {}, {other}, always).empty());
 }

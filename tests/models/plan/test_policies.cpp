@@ -6,17 +6,22 @@
 #include <random>
 #include <set>
 
+#include "models/base/units.hpp"
 #include "models/compile/compile.hpp"
 #include "models/cost/carrier.hpp"
 #include "models/plan/ablation.hpp"
+#include "models/plan/findings_text.hpp"
 #include "models/plan/pipeline_estimate.hpp"
+#include "models/plan/policies_text.hpp"
 #include "models/plan/policy_heteroauto.hpp"
 #include "models/plan/policy_hethub.hpp"
 #include "models/plan/policy_holmes.hpp"
+#include "models/plan/type_degrees.hpp"
 #include "models/report/published_metrics.hpp"
 #include "models/scenario/scenario.hpp"
 #include "models/strategy/partition.hpp"
 #include "tests/support/random_jobs.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -206,6 +211,43 @@ TEST_CASE("HeteroAuto's formula is H2's estimate where updates take no time, and
     CHECK(hetero_auto_step_s(stage_s, some, count) >= hetero_auto_step_s(stage_s, none, count));
     CHECK(hetero_auto_step_s(stage_s, none, count, 0) <= hetero_auto_step_s(stage_s, none, count));
   }
+}
+
+TEST_CASE("HetHub's tree looks at all degrees, or leaves them out because others are faster", "[plan]") {
+  Job job = tiny_job({1, 1, 1}, Family::gpt2);
+  job.cluster.groups[0].nodes = 2;
+  job.cluster.groups[0].chips_per_node = 4;
+  job.cluster.groups[0].nics = {{NicKind::ethernet, 1, 1e9, 1e-6}};
+  build_topology(job.cluster);
+  job.train.global_batch = 64;
+  job.strategy = {};
+  StagePricer pricer(job);
+  const Measure measure = as_published;
+  const Proposals proposals = propose(PlanPolicy::hethub, {job, pricer, measure});
+  CHECK_FALSE(proposals.list.empty());
+  CHECK(proposals.pruned > 0);
+  // One group has one order, and each of the two variants looks at all degrees.
+  const auto degrees = static_cast<std::int64_t>(type_degrees(job, pricer).size());
+  CHECK(proposals.explored + proposals.pruned == 2 * degrees);
+}
+
+TEST_CASE("the best plan of all policies is the fastest, and of equal ones the first", "[plan]") {
+  PoliciesReport report;
+  CHECK(best_plan(report) == nullptr);
+  for (const double step_s : {0.0, 3.0, 2.0, 2.0, 4.0}) {
+    PolicyPlan& each = report.plans.emplace_back();
+    if (step_s <= 0) continue;
+    each.plan.emplace();
+    each.plan->simulated_s = step_s;
+  }
+  CHECK(best_plan(report) == &*report.plans[2].plan);
+}
+
+TEST_CASE("a form of a policy has the step of its fastest pipeline, or none that fits", "[plan]") {
+  Plan plan;
+  plan.variants = {{"even layers", 2}, {"layers by speed", 0}};
+  CHECK(findings_text(plan, "  ") ==
+        "  even layers: " + format_seconds(2) + "\n  layers by speed: none that was tried fits\n");
 }
 
 TEST_CASE("what is ablated is not in a strategy, and what is ablated twice is ablated once", "[plan]") {

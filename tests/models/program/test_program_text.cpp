@@ -4,6 +4,7 @@
 
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
+#include "models/compile/one_call.hpp"
 #include "tests/support/context_jobs.hpp"
 #include "tests/support/program_changes.hpp"
 #include "tests/support/random_jobs.hpp"
@@ -212,6 +213,17 @@ TEST_CASE("text that is no Program is refused where it is wrong") {
     CHECK(where_and_why(with(wrong.old_words, wrong.new_words)) == wrong.refused);
   }
   CHECK(where_and_why("") == "1:1: the file is empty");
+}
+
+TEST_CASE("a program of one call says what its ranks are") {
+  const auto heads = [](const OneCall& call) {
+    std::string names;
+    for (const RankProgram& each : program_of(call, {0, 1}).rank_programs) names += each.name + "\n";
+    return names;
+  };
+  CHECK(heads({CollectiveKind::all_reduce, 4}) == "member\n");
+  CHECK(heads({.kind = {}, .bytes = 4}) == "sender\nreceiver\n");
+  CHECK(heads({.kind = {}, .bytes = 4, .in_ring = true}) == "member\n");
 }
 
 TEST_CASE("a damaged Program is read or refused, never worse") {

@@ -205,6 +205,16 @@ TEST_CASE("the report's JSON has its keys in order and its text names what bound
           std::string::npos);
 }
 
+TEST_CASE("the report's JSON has the steps of whole draws where some were simulated") {
+  const Job job = tiny_job({1, 1, 1});
+  const Program program = compile(job);
+  Report report = make_report(job, program, seconds_trace(program, 0, 0));
+  report.spread.emplace();
+  CHECK_FALSE(json::parse(to_json(report))["variation"].contains("drawn_s"));
+  report.spread->drawn = {1, 2.5};
+  CHECK(json::parse(to_json(report))["variation"]["drawn_s"] == json({1.0, 2.5}));
+}
+
 TEST_CASE("the cost tables price each pass as the sum of its kernels, and as compute_time() does") {
   for (Degrees degrees : {Degrees{1, 1, 1}, {2, 2, 1}}) {
     Job job = tiny_job(degrees);

@@ -223,6 +223,32 @@ TEST_CASE("a folded trace takes the energy that the whole one does, of ranks tha
   CHECK(make_report(job, program, folded).spending.step.kwh.value() != Approx(all).epsilon(1e-6));
 }
 
+TEST_CASE("a rank that stands for more others counts more, and one that a trace lacks is as those it has") {
+  Job job = tiny_job({1, 1, 4});
+  job.cluster.groups[0].chip.watts = {1000, "assumed"};
+  build_topology(job.cluster);
+  const Program program = compile(job);
+  const auto run = [&](double others_s) {
+    return TimedRun(program,
+                    [&](const Step& step, const Instruction& i) {
+                      if (i.op() != Op::compute) return 0.25;
+                      return step.rank == Rank(0) ? 1.0 : others_s;
+                    })
+        .run();
+  };
+  const auto without = [](Trace trace, Rank first) {
+    std::erase_if(trace.events, [&](const TraceEvent& event) { return event.step.rank >= first; });
+    return trace;
+  };
+  const auto kwh = [&](const Trace& trace) {
+    return make_report(job, program, trace).spending.step.kwh.value();
+  };
+  Trace folded = without(run(1.5), Rank(2));
+  folded.stand_ins = {{Rank(0), 1}, {Rank(1), 3}};
+  CHECK(kwh(folded) == Approx(kwh(run(1.5))).epsilon(1e-12));
+  CHECK(kwh(without(run(1), Rank(3))) == Approx(kwh(run(1))).epsilon(1e-12));
+}
+
 TEST_CASE("tokens are a count with a suffix or without, and nonsense is refused") {
   CHECK(to_tokens(scalar("15T")) == 15e12);
   CHECK(to_tokens(scalar("300 B")) == 300e9);

@@ -14,6 +14,7 @@
 #include "models/compile/compile.hpp"
 #include "models/plan/prepare.hpp"
 #include "models/program/collective.hpp"
+#include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -165,6 +166,12 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
                        .steps = 9,
                        .text = "",
                        .matmuls = {}});
+}
+
+TEST_CASE("an option's ablations take the place of the scenario's") {
+  std::vector<Ablation> ablated = {Ablation::no_overlap, Ablation::sockets};
+  Ablations{}.read(parse_yaml("sockets, uniform-layers", "--ablate"), ablated);
+  CHECK(ablated == std::vector<Ablation>{Ablation::sockets, Ablation::uniform_layers});
 }
 
 TEST_CASE("a model and a cluster may stand beside the scenario, or in it") {

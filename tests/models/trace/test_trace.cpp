@@ -173,6 +173,8 @@ TEST_CASE("every matched pair has one flow that leaves inside the send and arriv
   for (const TraceEvent& event : trace.events)
     sends += program.at(event.step.rank, event.step.stream, event.step.index).op() == Op::send;
   REQUIRE(flows.size() == sends);
+  REQUIRE(flows.begin()->first == 1);  // they are counted
+  REQUIRE(flows.rbegin()->first == static_cast<std::int64_t>(sends));
   for (const auto& [id, flow] : flows) {
     const json send = slice_at(flow.first, "send"), recv = slice_at(flow.second, "recv");
     REQUIRE(send["bytes"] == recv["bytes"]);

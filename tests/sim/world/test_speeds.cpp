@@ -139,7 +139,9 @@ TEST_CASE("what does not vary is expected as it is, and the mean lies between th
     if (kSanitized && !dice.once_in(4)) return;
     Job job = run.job;
     job.cluster.variation = any_variation(dice);
-    const StepSpread spread = expect_step(job, run.program, simulate_child, run_one_by_one).spread;
+    const ExpectedStep expected = expect_step(job, run.program, simulate_child, run_one_by_one);
+    const StepSpread& spread = expected.spread;
+    CHECK_FALSE(expected.cluster.variation.has_value());
     CHECK(spread.alike_s == duration_s(run.trace));
     CHECK(spread.p5_s <= spread.p50_s);
     CHECK(spread.p50_s <= spread.p95_s);

@@ -33,6 +33,17 @@ TEST_CASE("two flows into one chip take twice as long") {
   CHECK(end_of(p.run()) == exactly(2.0 + 1e-5));
 }
 
+TEST_CASE("flows of terabytes share a chip as small ones do") {
+  HandMade p(one_node(3, {FabricKind::loopback, 1e12, 1e-5}));
+  p.join(0_rank, 1_rank);
+  p.join(1_rank, 2_rank);
+  p.send(0_rank, kNext, 20'000'000'000'000);
+  p.recv(1_rank, kPrevious, 20'000'000'000'000);
+  p.send(2_rank, kPrevious, 20'000'000'000'000);
+  p.recv(1_rank, kNext, 20'000'000'000'000);
+  CHECK(end_of(p.run()) == exactly(40.0 + 1e-5));
+}
+
 TEST_CASE("opposite flows do not disturb each other") {
   HandMade p(one_node(2));
   p.join(0_rank, 1_rank);
