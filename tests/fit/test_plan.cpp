@@ -168,7 +168,8 @@ TEST_CASE("software that is not planned is refused with the nearest that is") {
         tests::expected_refusal("unknown-value: software that is not fitted"));
 }
 
-TEST_CASE("of the shipped table every set that is planned has runs, without experts, of its software") {
+TEST_CASE("of the shipped table every set that is planned has runs, without experts, of its software",
+          "[slow]") {
   const Plan plan = shipped_plan();
   static const Table table = read_table(kTable, plan);
   std::map<std::string, int> rows;

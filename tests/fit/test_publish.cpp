@@ -97,7 +97,7 @@ std::vector<std::string> places_in(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("what is written reads back as the figures that were fitted, to four digits") {
+TEST_CASE("what is written reads back as the figures that were fitted, to four digits", "[slow]") {
   const Fitted fitted;
   const Shipped shipped;
   const Publication publication =
@@ -130,7 +130,8 @@ TEST_CASE("what is written reads back as the figures that were fitted, to four d
 }
 
 TEST_CASE(
-    "the same fit gives the same bytes, and no file of an earlier one stays among those that left runs out") {
+    "the same fit gives the same bytes, and no file of an earlier one stays among those that left runs out",
+    "[slow]") {
   const Fitted fitted;
   const Shipped shipped;
   std::ofstream(shipped.path() + "/platforms/published/left_out/sizes-99.yaml") << "runs: []\nsoftware: {}\n";
@@ -146,7 +147,7 @@ TEST_CASE(
   CHECK(texts.contains("platforms/software/sailor-2025.yaml"));  // not fitted here
 }
 
-TEST_CASE("figures say whether runs moved them, and unseen.yaml keeps what it says besides") {
+TEST_CASE("figures say whether runs moved them, and unseen.yaml keeps what it says besides", "[slow]") {
   const Fitted fitted;
   const Shipped shipped;
   const Publication publication =
@@ -175,7 +176,7 @@ TEST_CASE("figures say whether runs moved them, and unseen.yaml keeps what it sa
   CHECK(std::count(unseen.begin(), unseen.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
 }
 
-TEST_CASE("a file of software names each place of its runs once, as the files that ship do") {
+TEST_CASE("a file of software names each place of its runs once, as the files that ship do", "[slow]") {
   const Fitted fitted;
   const Shipped shipped;
   const Publication publication =
@@ -192,7 +193,7 @@ TEST_CASE("a file of software names each place of its runs once, as the files th
   CHECK(several > 2);
 }
 
-TEST_CASE("software that is fitted alone leaves the files of all other as they are") {
+TEST_CASE("software that is fitted alone leaves the files of all other as they are", "[slow]") {
   const Fitted fitted("megatron-2023");
   const Shipped shipped;
   const auto before = shipped.texts();
@@ -211,7 +212,8 @@ TEST_CASE("software that is fitted alone leaves the files of all other as they a
   for (const auto& [name, text] : before) CHECK(shipped.texts().contains(name));
 }
 
-TEST_CASE("a run that one generation's own fit left out is predicted by that, not by an older fit of all") {
+TEST_CASE("a run that one generation's own fit left out is predicted by that, not by an older fit of all",
+          "[slow]") {
   const Fitted fitted("megatron-2023");
   const Shipped shipped;
   const PublishedRun* zb = nullptr;

@@ -17,7 +17,7 @@ TEST_CASE("sequences cut over ranks train the same function as one rank") {
   for (const Job& job : tests::every_context_job(family)) check_same(job, alone);
 }
 
-TEST_CASE("every family trains the same function with its sequences cut over ranks") {
+TEST_CASE("every family trains the same function with its sequences cut over ranks", "[slow]") {
   const std::string name = GENERATE(from_range(tests::variants()));
   const Transformer transformer = tests::tiny_variant(name);
   const std::vector<double> alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, transformer));

@@ -23,13 +23,13 @@ void check_two_worlds(const std::vector<Job>& jobs) {
 
 }  // namespace
 
-TEST_CASE("rows divided over tensor-parallel ranks train the same function as one rank") {
+TEST_CASE("rows divided over tensor-parallel ranks train the same function as one rank", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const Transformer transformer = tests::tiny_transformer(family);
   check_same_function(transformer, tests::every_row_job(transformer));
 }
 
-TEST_CASE("rows divided over tensor-parallel ranks train the same function in every family") {
+TEST_CASE("rows divided over tensor-parallel ranks train the same function in every family", "[slow]") {
   const Transformer transformer = tests::tiny_variant(GENERATE(from_range(tests::variants())));
   std::vector<Job> jobs;
   for (const Job& job : tests::every_row_job(transformer)) {
@@ -54,14 +54,14 @@ TEST_CASE("rows divided over ranks that share experts train the same function") 
   check_same_function(transformer, jobs);
 }
 
-TEST_CASE("what a backward computes again changes nothing of the function") {
+TEST_CASE("what a backward computes again changes nothing of the function", "[slow]") {
   const std::string name = GENERATE("gpt2", "llama", "qwen3", "mixtral", "latent");
   const Transformer transformer =
       name == "gpt2" ? tests::tiny_transformer(Family::gpt2) : tests::tiny_variant(name);
   check_same_function(transformer, tests::every_recomputing_job(transformer));
 }
 
-TEST_CASE("divided rows and partial recompute do the same in the real and the imagined world") {
+TEST_CASE("divided rows and partial recompute do the same in the real and the imagined world", "[slow]") {
   const Transformer transformer = tests::tiny_transformer(Family::llama);
   check_two_worlds(tests::every_row_job(transformer));
   check_two_worlds(tests::every_recomputing_job(transformer));

@@ -29,7 +29,7 @@ void check_both_losses(const Job& job, const TrainResult& expected) {
 
 }  // namespace
 
-TEST_CASE("what predicts further tokens trains as on one rank however a job is cut") {
+TEST_CASE("what predicts further tokens trains as on one rank however a job is cut", "[slow]") {
   const std::string name = GENERATE("mistral", "qwen2", "deepseek-v3");
   const Transformer transformer = tests::with_extra_predictions(tests::tiny_variant(name));
   const TrainResult alone = trained(tests::tiny_job({1, 1, 1}, transformer));

@@ -29,7 +29,7 @@ Job adapted_job(tests::Degrees degrees, const Transformer& transformer) {
 
 }  // namespace
 
-TEST_CASE("adapters train the same function as on one rank however a job is cut") {
+TEST_CASE("adapters train the same function as on one rank however a job is cut", "[slow]") {
   const std::string name = GENERATE("gpt2", "llama", "mixtral");
   const Transformer transformer =
       name == "gpt2" ? tests::tiny_transformer(Family::gpt2) : tests::tiny_variant(name);

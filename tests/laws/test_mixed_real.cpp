@@ -124,7 +124,8 @@ TEST_CASE("mixed with all ranks real leaves what real training leaves, bit for b
   CHECK(jobs > 8);
 }
 
-TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to the same bytes", "[mixed]") {
+TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to the same bytes",
+          "[mixed][slow]") {
   Dice dice(7);
   std::vector<Job> all = every_job_of_the_laws();
   std::shuffle(all.begin(), all.end(), dice.engine());
@@ -153,7 +154,7 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
   CHECK(std::count(jobs_of_zero.begin(), jobs_of_zero.end(), 0) == 0);
 }
 
-TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mixed]") {
+TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mixed][slow]") {
   for (const Degrees degrees : {Degrees{1, 2, 2}, {2, 2, 1}, {1, 4, 1}})
     for (const std::vector<Rank>& real :
          {std::vector<Rank>{0_rank, 1_rank, 2_rank, 3_rank}, {3_rank, 1_rank}}) {

@@ -289,7 +289,8 @@ TEST_CASE(
   check_forms(part_forms(), draws_of(30));
 }
 
-TEST_CASE("a mutated table of runs or of collectives is predicted, or is refused where it is wrong") {
+TEST_CASE("a mutated table of runs or of collectives is predicted, or is refused where it is wrong",
+          "[slow]") {
   const TemporaryFolder folder;
   const PublishedRules rules;
   std::vector<Form> forms;

@@ -118,7 +118,8 @@ std::vector<std::vector<Job>> lists_of_jobs() {
 
 }  // namespace
 
-TEST_CASE("a real rank with what was recorded leaves what it left among real ranks, bit for bit", "[mixed]") {
+TEST_CASE("a real rank with what was recorded leaves what it left among real ranks, bit for bit",
+          "[mixed][slow]") {
   Dice dice(23);
   const Text text = tiny_text();
   const auto lists = lists_of_jobs();

@@ -33,7 +33,7 @@ void check_family(Family family) {
 
 }  // namespace
 
-TEST_CASE("whatever replicas divide among them, they train the same function as one rank") {
+TEST_CASE("whatever replicas divide among them, they train the same function as one rank", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   std::map<std::int64_t, std::vector<double>> alone;  // by global batch
   for (const Job& job : tests::every_divided_job(family)) {
@@ -64,7 +64,7 @@ TEST_CASE("experts on several ranks train the same function when the node's memo
   }
 }
 
-TEST_CASE("stages cut in unlike ways train the same function as one rank") {
+TEST_CASE("stages cut in unlike ways train the same function as one rank", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, family));
   for (const Job& job : tests::every_resharded_job(family)) check_same(job, alone);
@@ -93,7 +93,7 @@ TEST_CASE("three stages of several chunks that are cut in unlike ways train the 
       }
 }
 
-TEST_CASE("stages replicated more and less often train the same function as one rank") {
+TEST_CASE("stages replicated more and less often train the same function as one rank", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, family));
   for (const Job& job : tests::every_job_of_unlike_replicas(family)) check_same(job, alone);
@@ -116,9 +116,9 @@ TEST_CASE("experts of stages that are replicated unlike train the same function"
   }
 }
 
-TEST_CASE("every small strategy trains the same GPT-2 as one rank") { check_family(Family::gpt2); }
+TEST_CASE("every small strategy trains the same GPT-2 as one rank", "[slow]") { check_family(Family::gpt2); }
 
-TEST_CASE("every small strategy trains the same Llama as one rank") { check_family(Family::llama); }
+TEST_CASE("every small strategy trains the same Llama as one rank", "[slow]") { check_family(Family::llama); }
 
 TEST_CASE("a vocabulary that tensor parallelism must pad trains the same function") {
   Job job = tests::tiny_job({1, 1, 1});
@@ -138,7 +138,7 @@ TEST_CASE("heads that share keys train the same function when tensor parallelism
   check_same(cut, alone);
 }
 
-TEST_CASE("every family trains the same function however it is cut") {
+TEST_CASE("every family trains the same function however it is cut", "[slow]") {
   const std::string name = GENERATE(from_range(tests::variants()));
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = tests::falling_losses(tests::tiny_job({1, 1, 1}, transformer), 1.0);
@@ -153,7 +153,7 @@ TEST_CASE("every family trains the same function however it is cut") {
     }
 }
 
-TEST_CASE("gradients that are reduced once a step train the same function, in every family") {
+TEST_CASE("gradients that are reduced once a step train the same function, in every family", "[slow]") {
   const std::string name = GENERATE(from_range(tests::variants()));
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, transformer));
@@ -182,14 +182,14 @@ TEST_CASE("parameters that stay from forward to backward train the same function
   }
 }
 
-TEST_CASE("modules that are computed again train the same function, in every family") {
+TEST_CASE("modules that are computed again train the same function, in every family", "[slow]") {
   const std::string name = GENERATE(from_range(tests::variants()));
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, transformer));
   for (const Job& job : tests::every_module_job(transformer)) check_same(job, alone);
 }
 
-TEST_CASE("experts weighed inside train the same function, with modules computed again") {
+TEST_CASE("experts weighed inside train the same function, with modules computed again", "[slow]") {
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, transformer));
@@ -221,7 +221,7 @@ TEST_CASE("parameters gathered while the next step's first forwards run train th
       }
 }
 
-TEST_CASE("experts divided over ranks, and cut less than the rest, train the same function") {
+TEST_CASE("experts divided over ranks, and cut less than the rest, train the same function", "[slow]") {
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, transformer));
@@ -235,7 +235,7 @@ TEST_CASE("forwards and backwards side by side, while tokens travel to experts, 
   for (Job& job : tests::every_overlapped_expert_job(transformer)) check_same(job, alone);
 }
 
-TEST_CASE("replicas that divide what they hold, experts among it, train the same function") {
+TEST_CASE("replicas that divide what they hold, experts among it, train the same function", "[slow]") {
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, transformer));

@@ -119,7 +119,7 @@ TEST_CASE("every small GPT-2 strategy does the same in the real and the imagined
   check_worlds_agree(Family::gpt2);
 }
 
-TEST_CASE("every small Llama strategy does the same in the real and the imagined world") {
+TEST_CASE("every small Llama strategy does the same in the real and the imagined world", "[slow]") {
   check_worlds_agree(Family::llama);
 }
 
@@ -158,21 +158,21 @@ TEST_CASE("routed experts and latent attention do the same in the real and the i
   }
 }
 
-TEST_CASE("stages cut in unlike ways do the same in the real and the imagined world") {
+TEST_CASE("stages cut in unlike ways do the same in the real and the imagined world", "[slow]") {
   for (Job job : tests::every_resharded_job(Family::llama)) {
     job.strategy.p2p_buffers = 1;  // fewer messages wait, because all else is smaller here
     check_two_worlds(widened(widened(job)));
   }
 }
 
-TEST_CASE("stages replicated more and less often do the same in the real and the imagined world") {
+TEST_CASE("stages replicated more and less often do the same in the real and the imagined world", "[slow]") {
   for (Job job : tests::every_job_of_unlike_replicas(Family::llama)) {
     job.strategy.p2p_buffers = 1;
     check_two_worlds(widened(widened(job)));
   }
 }
 
-TEST_CASE("what replicas divide is divided alike in the real and the imagined world") {
+TEST_CASE("what replicas divide is divided alike in the real and the imagined world", "[slow]") {
   for (Job job : tests::every_divided_job(Family::gpt2)) check_two_worlds(widened(job));
 }
 

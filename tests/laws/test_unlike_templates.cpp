@@ -132,7 +132,7 @@ TEST_CASE("unlike pipelines whose experts are cut or divided alike train the sam
   }
 }
 
-TEST_CASE("unlike pipelines train the same function whatever they divide among them") {
+TEST_CASE("unlike pipelines train the same function whatever they divide among them", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const Job one = tests::tiny_job({1, 1, 1}, family);
   const auto alone = tests::compared_losses(one);
@@ -162,7 +162,7 @@ TEST_CASE("unlike pipelines that divide experts and what replicas hold of them t
     }
 }
 
-TEST_CASE("unlike pipelines do the same in the real and the imagined world") {
+TEST_CASE("unlike pipelines do the same in the real and the imagined world", "[slow]") {
   std::vector<Job> jobs = unlike_jobs(Family::gpt2);
   for (const Job& job : divided_jobs(tests::tiny_transformer(Family::gpt2))) jobs.push_back(job);
   for (const Job& job : jobs) {

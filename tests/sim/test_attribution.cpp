@@ -114,7 +114,7 @@ TEST_CASE("what the table says of random jobs is what explain says of their crit
   }
 }
 
-TEST_CASE("what the table says of every scenario is what explain says of its critical path") {
+TEST_CASE("what the table says of every scenario is what explain says of its critical path", "[slow]") {
   int scenarios = 0;
   for (const auto& file :
        std::filesystem::directory_iterator(std::string(MOTLEY_SOURCE_DIR) + "/scenarios")) {

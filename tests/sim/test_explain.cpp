@@ -150,7 +150,8 @@ TEST_CASE("gains of random jobs are those of the same figures multiplied by hand
 }
 
 TEST_CASE(
-    "trials in any number of processes give the same bytes as one by one, and each is shown once it begins") {
+    "trials in any number of processes give the same bytes as one by one, and each is shown once it begins",
+    "[slow]") {
   const auto with = [](std::size_t processes, std::vector<std::string>& shown) {
     ExplainOptions options;
     options.progress = [&](std::int64_t done, std::int64_t total, const std::string& what) {

@@ -86,14 +86,16 @@ void check_buying(unsigned first, unsigned last, int most) {
 
 }  // namespace
 
-TEST_CASE("the best thing to buy is that of planning every addition", "[plan]") { check_buying(1, 2, 1); }
+TEST_CASE("the best thing to buy is that of planning every addition", "[plan][slow]") {
+  check_buying(1, 2, 1);
+}
 TEST_CASE(
     "the best thing to buy is that of planning every addition of three kinds, up to three nodes of each",
     "[.additions]") {
   check_buying(1, 3, 3);
 }
 
-TEST_CASE("more budget, or more chips, never make a token dearer", "[plan]") {
+TEST_CASE("more budget, or more chips, never make a token dearer", "[plan][slow]") {
   for (unsigned seed = 3; seed <= 3; ++seed) {
     const Job job = priced_job(seed);
     PriceList list = three_kinds(job, seed, 1);
@@ -150,7 +152,7 @@ TEST_CASE("a cluster with nodes more, and then without them, is the cluster", "[
 }
 
 TEST_CASE("no point of a front is worse than another or passes its bound, and the ends are the best plans",
-          "[plan]") {
+          "[plan][slow]") {
   for (unsigned seed = 1; seed <= (kSanitized ? 1 : 2); ++seed) {
     const Job job = priced_job(seed);
     PlanLimits limits;

@@ -99,7 +99,7 @@ TEST_CASE("the bill of a verdict is that of the report", "[plan]") {
 }
 
 TEST_CASE("a plan is the best of what was judged, for every objective, and no other plan has a lower value",
-          "[plan]") {
+          "[plan][slow]") {
   for (unsigned seed = 1; seed <= (kSanitized ? 1 : 3); ++seed) {
     const Job job = priced_job(seed);
     std::vector<Verdict> chosen;
@@ -119,7 +119,7 @@ TEST_CASE("a plan is the best of what was judged, for every objective, and no ot
   }
 }
 
-TEST_CASE("a plan under a deadline and a budget meets them, or is refused", "[plan]") {
+TEST_CASE("a plan under a deadline and a budget meets them, or is refused", "[plan][slow]") {
   int met = 0, refused = 0;
   for (unsigned seed = 1; seed <= (kSanitized ? 1 : 3); ++seed) {
     const Job job = priced_job(seed);

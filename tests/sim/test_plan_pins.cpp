@@ -70,7 +70,7 @@ Job two_stages() {
 
 }  // namespace
 
-TEST_CASE("a plan keeps every pin, or there is none", "[plan]") {
+TEST_CASE("a plan keeps every pin, or there is none", "[plan][slow]") {
   int planned = 0;
   for (unsigned seed = 1; seed <= (kSanitized ? 6 : 40); ++seed) {
     Dice dice(seed);

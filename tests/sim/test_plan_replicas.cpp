@@ -56,7 +56,7 @@ TEST_CASE("a chip that equal replicas leave idle makes one stage's replicas two"
   CHECK(unlike.simulated_s < 0.8 * alike.simulated_s);
 }
 
-TEST_CASE("no plan is slower because some stages may be replicated more often", "[plan]") {
+TEST_CASE("no plan is slower because some stages may be replicated more often", "[plan][slow]") {
   for (unsigned seed = 1; seed <= (kSanitized ? 1 : 4); ++seed) {
     const Job job = plannable_job(seed);
     CAPTURE(seed, written_out(job));

@@ -72,7 +72,7 @@ TEST_CASE("mixes of unlike pipelines are legal, hold the batch, and most take as
   CHECK(near > 0.8 * stood);
 }
 
-TEST_CASE("the plan for unlike chips has unlike pipelines where these are fastest", "[plan]") {
+TEST_CASE("the plan for unlike chips has unlike pipelines where these are fastest", "[plan][slow]") {
   PlanLimits limits;
   limits.evaluations = kSanitized ? 24 : 60;
   Job job = two_types(4, 7, 256);

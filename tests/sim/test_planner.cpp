@@ -42,7 +42,7 @@ void check_work_bound(unsigned first, unsigned last) {
 
 }  // namespace
 
-TEST_CASE("no strategy's step is shorter than the work bound", "[plan]") { check_work_bound(1, 60); }
+TEST_CASE("no strategy's step is shorter than the work bound", "[plan][slow]") { check_work_bound(1, 60); }
 TEST_CASE("no strategy of ten thousand takes less than the work bound", "[.ten-thousand]") {
   check_work_bound(1000, 11000);
 }
@@ -87,7 +87,7 @@ std::optional<Job> job_of_shipped_parts(unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("no strategy on chips and software that ship takes less than the bounds", "[plan]") {
+TEST_CASE("no strategy on chips and software that ship takes less than the bounds", "[plan][slow]") {
   int jobs = 0, under_1f1b = 0;
   double closest = 0;
   for (unsigned seed = 1; seed <= (kSanitized ? 40 : 160); ++seed) {
@@ -121,7 +121,7 @@ TEST_CASE("no strategy on chips and software that ship takes less than the bound
 }
 
 TEST_CASE("a plan is at least as fast as the job's own strategy, and as every change of one thing",
-          "[plan]") {
+          "[plan][slow]") {
   for (unsigned seed = 1; seed <= (kSanitized ? 2 : 4); ++seed) {
     CAPTURE(seed);
     const Job job = plannable_job(seed);
@@ -155,7 +155,8 @@ Job job_on_32(const std::string& model, int batch, int sequence) {
 
 }  // namespace
 
-TEST_CASE("estimates of pipelines that divide experts or sequences are near their simulations", "[plan]") {
+TEST_CASE("estimates of pipelines that divide experts or sequences are near their simulations",
+          "[plan][slow]") {
   constexpr std::size_t kBest = kSanitized ? 10 : 24;
   std::size_t divide_experts = 0, cut_sequences = 0;
   for (Job job : {job_on_32("mixtral-8x7b", 64, 4096), job_on_32("llama-2-7b", 16, 32768)}) {
@@ -224,7 +225,7 @@ FormBounds check_form_bounds(unsigned first, unsigned last) {
 }  // namespace
 
 TEST_CASE("no pipeline of a form is simulated in less than its bound, whatever its step ends with",
-          "[plan]") {
+          "[plan][slow]") {
   const FormBounds sum = check_form_bounds(1, kSanitized ? 9 : 31);
   CHECK(sum.judged > (kSanitized ? 10 : 60));
   CHECK(sum.with_gradients > (kSanitized ? 2 : 20));
@@ -234,7 +235,8 @@ TEST_CASE("no pipeline of many forms is simulated in less than its bound", "[.te
   CHECK(check_form_bounds(1000, 1400).judged > 800);
 }
 
-TEST_CASE("uniform plans are uniform, and no faster than the best of those that know the chips", "[plan]") {
+TEST_CASE("uniform plans are uniform, and no faster than the best of those that know the chips",
+          "[plan][slow]") {
   for (unsigned seed = 11; seed <= (kSanitized ? 13 : 16); ++seed) {
     CAPTURE(seed);
     Job job = plannable_job(seed);
@@ -315,7 +317,7 @@ std::vector<Verdict> drawn_verdicts(const std::vector<Job>& jobs, double enough_
 
 }  // namespace
 
-TEST_CASE("bounds change no plan, whatever steps take", "[plan]") {
+TEST_CASE("bounds change no plan, whatever steps take", "[plan][slow]") {
   double bounded = 0;
   const int jobs = kSanitized ? 1 : 12;
   for (int seed = 1; seed <= jobs; ++seed) {
@@ -327,7 +329,7 @@ TEST_CASE("bounds change no plan, whatever steps take", "[plan]") {
   CHECK(bounded > 0.3 * jobs);
 }
 
-TEST_CASE("a plan is the same whether or not what a recurrence rules out is simulated", "[plan]") {
+TEST_CASE("a plan is the same whether or not what a recurrence rules out is simulated", "[plan][slow]") {
   double bounded = 0;
   const int jobs = kSanitized ? 1 : 6;
   for (int seed = 1; seed <= jobs; ++seed) {
@@ -366,7 +368,7 @@ TEST_CASE("a plan whose time is over has a bound that holds and the best strateg
   CHECK(planned.simulated_s <= planned.own_s.value_or(planned.simulated_s));
 }
 
-TEST_CASE("a pipeline after HETHUB has stages on every group, each group's together", "[plan]") {
+TEST_CASE("a pipeline after HETHUB has stages on every group, each group's together", "[plan][slow]") {
   int planned = 0;
   for (unsigned seed = 21; seed <= 28; ++seed) {
     CAPTURE(seed);
@@ -394,7 +396,7 @@ TEST_CASE("a pipeline after HETHUB has stages on every group, each group's toget
 }
 
 TEST_CASE("the only group of a cluster alone is the cluster, and its plan reaches what it reaches alone",
-          "[plan]") {
+          "[plan][slow]") {
   int compared = 0;
   for (unsigned seed = 31; compared < 3; ++seed) {
     const Job job = plannable_job(seed);

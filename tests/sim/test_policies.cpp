@@ -79,7 +79,7 @@ Ratio ratio_of(const Job& job, PlanPolicy policy) {
 
 }  // namespace
 
-TEST_CASE("P-7: no policy's plan is faster than the optimal one, on random clusters", "[plan]") {
+TEST_CASE("P-7: no policy's plan is faster than the optimal one, on random clusters", "[plan][slow]") {
   for (unsigned seed = 61; seed <= (kSanitized ? 61 : 64); ++seed) {
     CAPTURE(seed);
     Job job = plannable_job(seed);
@@ -88,7 +88,7 @@ TEST_CASE("P-7: no policy's plan is faster than the optimal one, on random clust
   }
 }
 
-TEST_CASE("P-7: no policy's plan is faster than the optimal one, on clusters that ship", "[plan]") {
+TEST_CASE("P-7: no policy's plan is faster than the optimal one, on clusters that ship", "[plan][slow]") {
   for (const char* name : {"scenarios/holmes-hybrid.yaml", "scenarios/mixed-fleet.yaml"}) {
     CAPTURE(name);
     check_side_by_side(shipped(name), {.evaluations = kSanitized ? 10 : 40});
@@ -115,7 +115,7 @@ TEST_CASE("the optimal plan starts with those of all policies by itself, too", "
   }
 }
 
-TEST_CASE("no proposal of a policy takes less than its closed-form bound", "[plan]") {
+TEST_CASE("no proposal of a policy takes less than its closed-form bound", "[plan][slow]") {
   double closest = 0;
   for (unsigned seed = 81; seed <= 86; ++seed) {
     Job job = plannable_job(seed);
@@ -144,7 +144,7 @@ TEST_CASE("no proposal of a policy takes less than its closed-form bound", "[pla
 }
 
 TEST_CASE("O-2: where islands simulate at 197 to 160, Holmes's policy divides layers as Holmes ships them",
-          "[plan]") {
+          "[plan][slow]") {
   // The rate of RoCE is turned until the islands' speeds have that ratio.
   for (const auto& [layers, by_island] :
        {std::pair{30, std::pair{16, 14}}, std::pair{48, std::pair{26, 22}}}) {
@@ -190,7 +190,8 @@ TEST_CASE("O-2: where islands simulate at 197 to 160, Holmes's policy divides la
   }
 }
 
-TEST_CASE("H-3: non-uniform layers are never slower than uniform ones, and equal for equal types", "[plan]") {
+TEST_CASE("H-3: non-uniform layers are never slower than uniform ones, and equal for equal types",
+          "[plan][slow]") {
   int faster = 0, compared = 0;
   for (unsigned seed = 91; seed <= 110; ++seed) {
     CAPTURE(seed);
@@ -289,7 +290,7 @@ TEST_CASE("a plan without what is ablated has it nowhere, and the same plan come
   CHECK(ablated(first.job, ablations)->strategy == first.job.strategy);
 }
 
-TEST_CASE("HETHUB's policy is at least as fast on its pairs of types as plans by hand", "[plan]") {
+TEST_CASE("HETHUB's policy is at least as fast on its pairs of types as plans by hand", "[plan][slow]") {
   for (const char* pair : {"nvidia-amd", "a-b"}) {
     CAPTURE(pair);
     const std::string name = std::string("tests/validation/claims/hethub-") + pair + ".yaml";

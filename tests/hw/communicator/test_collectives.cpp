@@ -96,7 +96,7 @@ void add_by_every_algorithm(const CollectiveCase& test, std::vector<CollectiveCa
 }
 
 TEST_CASE("every collective ends with what its kind says, over every path and by every algorithm",
-          "[communicator][collective]") {
+          "[communicator][collective][slow]") {
   for (const tests::Loopback& how : tests::every_way())
     for (const auto& [ranks, per_node] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {5, 1}, {8, 4}}) {
       std::vector<CollectiveCase> cases;
@@ -143,7 +143,7 @@ TEST_CASE("collectives of every format are exact on small numbers", "[communicat
 }
 
 TEST_CASE("segments change no bit, and large messages go over several connections",
-          "[communicator][collective]") {
+          "[communicator][collective][slow]") {
   for (const int streams : {1, 3})
     for (tests::Loopback how : tests::every_way()) {
       std::vector<CollectiveCase> cases;

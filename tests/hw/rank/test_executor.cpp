@@ -30,7 +30,7 @@ void check_spans(const std::vector<KernelSpan>& spans, const Compute& compute, d
 
 }  // namespace
 
-TEST_CASE("any rank of any small strategy can be executed alone, and all it allocated is freed") {
+TEST_CASE("any rank of any small strategy can be executed alone, and all it allocated is freed", "[slow]") {
   for (Family family : {Family::gpt2, Family::llama})
     for (const Job& job : tests::every_small_job(family)) {
       const Program program = compile(job);
@@ -55,7 +55,7 @@ TEST_CASE("any rank of any small strategy can be executed alone, and all it allo
     }
 }
 
-TEST_CASE("repeats leave the state of one execution, bit for bit") {
+TEST_CASE("repeats leave the state of one execution, bit for bit", "[slow]") {
   for (Family family : {Family::gpt2, Family::llama})
     for (const Job& job : tests::every_small_job(family)) {
       const Program program = compile(job);

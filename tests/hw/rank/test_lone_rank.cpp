@@ -52,7 +52,7 @@ std::int64_t check_activations(const Job& job, Rank rank) {
 
 }  // namespace
 
-TEST_CASE("a lone rank meets usual numbers, whatever the others would have brought", "[calibration]") {
+TEST_CASE("a lone rank meets usual numbers, whatever the others would have brought", "[calibration][slow]") {
   const WrittenMemory written;
   std::vector<Job> jobs;
   for (const Family family : {Family::gpt2, Family::llama}) {

@@ -320,7 +320,7 @@ PlannedPipeline first_of(const PipelineSearch& search, Schedule schedule) {
 
 }  // namespace
 
-TEST_CASE("the first proposal of each schedule has the least estimate of all pipelines", "[plan]") {
+TEST_CASE("the first proposal of each schedule has the least estimate of all pipelines", "[plan][slow]") {
   constexpr std::array kSchedules = {Schedule::one_f_one_b, Schedule::zb_h1, Schedule::interleaved};
   std::map<Schedule, int> proposed;
   int infeasible = 0, partial = 0;

@@ -287,7 +287,7 @@ TEST_CASE("a move from any job does what its name says and nothing else, and no 
   CHECK(kinds.size() == kMoveKinds);
 }
 
-TEST_CASE("a job after a move compiles or is refused") {
+TEST_CASE("a job after a move compiles or is refused", "[slow]") {
   int compiled = 0, refused = 0;
   for (unsigned seed = 400; seed < 440; ++seed) {
     const Job job = any_job(seed);

@@ -46,7 +46,7 @@ TEST_CASE("a plan says what its stages offload and recompute, and of which pipel
 }
 
 TEST_CASE("pipelines that offload are legal and fit where nothing else does, if nodes have memory",
-          "[plan]") {
+          "[plan][slow]") {
   const std::function<bool()> always = [] { return true; };
   int alone = 0, none = 0, fit = 0, over = 0;
   for (unsigned seed = 1; seed <= (kSanitized ? 8U : 20U); ++seed) {

@@ -242,7 +242,7 @@ TEST_CASE(
 }
 
 TEST_CASE("more memory never lengthens the best estimate, and a part of the layers is recomputed on the way",
-          "[plan]") {
+          "[plan][slow]") {
   const std::function<bool()> always = [] { return true; };
   int partial = 0, shorter = 0;
   for (unsigned seed = 1; seed <= (kSanitized ? 2U : 5U); ++seed) {

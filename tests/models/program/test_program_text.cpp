@@ -149,7 +149,7 @@ TEST_CASE("whatever the fields of a Program hold is printed, and read back") {
   }
 }
 
-TEST_CASE("no field of a Program changes unless its text does") {
+TEST_CASE("no field of a Program changes unless its text does", "[slow]") {
   Random random(1);
   const Program program = any_program(random);
   const std::string text = print(program);

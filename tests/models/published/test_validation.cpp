@@ -227,7 +227,8 @@ bool is_true_of(const std::string& reason, const CsvRow& row) {
 
 TEST_CASE(
     "every shipped run is read by the rules of its set, or passed over for a known reason that is true of "
-    "it") {
+    "it",
+    "[slow]") {
   static const PublishedRules rules;
   const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
   std::map<std::string, int> passed_over;
@@ -522,7 +523,7 @@ TEST_CASE("a recipe may recompute the first layers alone, and one that cannot be
         "experts that are cut over more ranks than the other layers are not modelled");
 }
 
-TEST_CASE("the scenario that a run becomes reads back as the run's job") {
+TEST_CASE("the scenario that a run becomes reads back as the run's job", "[slow]") {
   const PublishedRules rules;
   const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
   std::size_t jobs = 0;

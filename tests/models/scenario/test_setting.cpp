@@ -93,7 +93,7 @@ TEST_CASE("a scenario whose model, cluster and chips are opened is the same job"
   }
 }
 
-TEST_CASE("each value of a scenario may be set to what it is") {
+TEST_CASE("each value of a scenario may be set to what it is", "[slow]") {
   Dice dice(7);
   constexpr std::size_t kTried = drawn_of(40U);  // about, of each scenario
   std::size_t tried = 0;

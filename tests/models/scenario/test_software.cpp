@@ -66,7 +66,7 @@ constexpr std::array kOfSoftware = {&ChipSoftware::elementwise_passes, &ChipSoft
 
 }  // namespace
 
-TEST_CASE("the less is known of a software on a chip, the wider its interval") {
+TEST_CASE("the less is known of a software on a chip, the wider its interval", "[slow]") {
   int calibrated = 0, similar = 0, unseen = 0;
   for (const std::string& software : named_software())
     for (const Chip& chip : accelerators()) {
@@ -97,7 +97,7 @@ TEST_CASE("a prediction is the middle of its interval, where no experts are") {
   CHECK(middle(interval_of_own()) > 1.1);
 }
 
-TEST_CASE("chips of several vendors of which a software knows nothing are treated alike") {
+TEST_CASE("chips of several vendors of which a software knows nothing are treated alike", "[slow]") {
   const std::vector<Chip> chips = accelerators();
   int compared = 0;
   for (const std::string& software : named_software()) {

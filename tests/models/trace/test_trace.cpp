@@ -68,7 +68,7 @@ Refusal refusal_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a trace written and read is the same trace, for every small strategy") {
+TEST_CASE("a trace written and read is the same trace, for every small strategy", "[slow]") {
   for (Family family : {Family::gpt2, Family::llama})
     for (const Job& job : every_small_job(family)) {
       const Program program = compile(job);

@@ -68,7 +68,7 @@ TEST_CASE("flows with a heap of their own end when SimGrid alone would end them"
   }
 }
 
-TEST_CASE("a step takes as long with a heap of its own as if SimGrid shared all its links") {
+TEST_CASE("a step takes as long with a heap of its own as if SimGrid shared all its links", "[slow]") {
   SimOptions all_shared;
   all_shared.all_shared = true;
   for (unsigned seed = 0; seed < 120; ++seed) {

@@ -95,7 +95,8 @@ void check_is_close(const Closeness& closeness) {
 
 }  // namespace
 
-TEST_CASE("no simulated step is shorter than its recurrence, and that than the work bound", "[recurrence]") {
+TEST_CASE("no simulated step is shorter than its recurrence, and that than the work bound",
+          "[recurrence][slow]") {
   check_is_close(check_judges(20000, kSanitized ? 20060 : 20300));
 }
 TEST_CASE("no simulated step of ten thousand is shorter than its recurrence", "[.ten-thousand]") {

@@ -339,7 +339,8 @@ void check_all(const Choice& shape, const Choice& recompute, const Choice& shard
 }  // namespace
 
 TEST_CASE(
-    "for every schedule, recompute and shape: memory comes back, no spans overlap, the path fills the step") {
+    "for every schedule, recompute and shape: memory comes back, no spans overlap, the path fills the step",
+    "[slow]") {
   Joints joints;
   constexpr int kDrawsEach = kSanitized ? 1 : 2;
   int checked = 0;
