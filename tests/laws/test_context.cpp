@@ -11,7 +11,7 @@ using namespace motley;
 using tests::check_same;
 using tests::train;
 
-TEST_CASE("sequences cut over ranks train the same function as one rank") {
+TEST_CASE("sequences cut over ranks train the same function as one rank", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = tests::falling_losses(tests::tiny_job({1, 1, 1}, family), 0.5);
   for (const Job& job : tests::every_context_job(family)) check_same(job, alone);
@@ -58,7 +58,7 @@ TEST_CASE("ranks that leave out what others' queries add to their keys train ano
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }
 
-TEST_CASE("sequences cut over ranks do the same in the real and the imagined world") {
+TEST_CASE("sequences cut over ranks do the same in the real and the imagined world", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   for (Job job : tests::every_context_job(family)) {
     if (job.strategy.zero >= 2) continue;  // timing decides what is gathered ahead: see test_two_worlds.cpp

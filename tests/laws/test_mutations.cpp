@@ -279,7 +279,7 @@ std::vector<Form> part_forms() {
 
 }  // namespace
 
-TEST_CASE("a mutated scenario gives finite figures or is refused where it is wrong") {
+TEST_CASE("a mutated scenario gives finite figures or is refused where it is wrong", "[slow]") {
   const TemporaryFolder folder;
   check_forms(scenario_forms(folder), draws_of(40));
 }

@@ -48,7 +48,7 @@ TEST_CASE("whatever replicas divide among them, they train the same function as 
   }
 }
 
-TEST_CASE("whatever the node's memory keeps, ranks train the same function as one rank") {
+TEST_CASE("whatever the node's memory keeps, ranks train the same function as one rank", "[slow]") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = tests::compared_losses(tests::tiny_job({1, 1, 1}, family));
   for (const Job& job : tests::every_offloaded_job(family)) check_same(job, alone);
@@ -263,7 +263,7 @@ TEST_CASE("copies of experts that keep their gradients to themselves train anoth
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }
 
-TEST_CASE("what sets a family apart changes the function, so agreeing is no accident") {
+TEST_CASE("what sets a family apart changes the function, so agreeing is no accident", "[slow]") {
   const auto plain = train(tests::tiny_job({1, 1, 1}, tests::tiny_variant("none")));
   for (const std::string& name : tests::variants()) {
     INFO(name);

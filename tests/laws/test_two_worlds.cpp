@@ -124,7 +124,7 @@ TEST_CASE("every small Llama strategy does the same in the real and the imagined
 }
 
 // Routing decides what the experts of one rank compute, so compare() checks the sum of FLOPs over all experts.
-TEST_CASE("divided experts do the same in both worlds, and all together the same FLOPs") {
+TEST_CASE("divided experts do the same in both worlds, and all together the same FLOPs", "[slow]") {
   for (Job& job : tests::every_expert_job(tests::tiny_variant("mixtral"))) {
     job.strategy.schedule = Schedule::one_f_one_b;
     job.strategy.overlap_p2p = false;
@@ -139,7 +139,7 @@ TEST_CASE("forwards and backwards side by side do the same in both worlds") {
   }
 }
 
-TEST_CASE("experts that replicas divide do the same in both worlds") {
+TEST_CASE("experts that replicas divide do the same in both worlds", "[slow]") {
   for (Job& job : tests::every_divided_expert_job(tests::tiny_variant("mixtral"))) {
     job.strategy.schedule = Schedule::one_f_one_b;
     job.strategy.overlap_p2p = false;
@@ -176,7 +176,7 @@ TEST_CASE("what replicas divide is divided alike in the real and the imagined wo
   for (Job job : tests::every_divided_job(Family::gpt2)) check_two_worlds(widened(job));
 }
 
-TEST_CASE("what the node's memory keeps goes and comes alike in the real and the imagined world") {
+TEST_CASE("what the node's memory keeps goes and comes alike in the real and the imagined world", "[slow]") {
   for (Job job : tests::every_offloaded_job(Family::llama)) {
     const Schedule schedule = job.strategy.schedule;
     job.strategy.overlap_p2p = schedule != Schedule::one_f_one_b && schedule != Schedule::gpipe;

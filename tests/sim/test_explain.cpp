@@ -96,7 +96,7 @@ TEST_CASE("a listed gain is that of the cluster's file edited by hand: two islan
         "nvswitch, bandwidth: 330 GB/s", 1}});
 }
 
-TEST_CASE("a listed gain is that of the cluster's file edited by hand: two sites") {
+TEST_CASE("a listed gain is that of the cluster's file edited by hand: two sites", "[slow]") {
   check_edits("two-site-wan",
               {{"link bandwidth", "east - west", "bandwidth: 100 Gb/s", "bandwidth: 110 Gb/s", 0},
                {"bandwidth of one flow", "east - west", "per_flow: 5 Gb/s", "per_flow: 5.5 Gb/s", 0},

@@ -68,7 +68,8 @@ void check_bounds(unsigned first, unsigned last) {
 
 }  // namespace
 
-TEST_CASE("no strategy passes the bound of an objective, with or without targets that it meets", "[plan]") {
+TEST_CASE("no strategy passes the bound of an objective, with or without targets that it meets",
+          "[plan][slow]") {
   check_bounds(1, 40);
 }
 TEST_CASE("no strategy of a thousand passes the bound of an objective", "[.thousand]") {
@@ -151,7 +152,8 @@ TEST_CASE("a plan under a deadline and a budget meets them, or is refused", "[pl
   CHECK(refused > (kSanitized ? 0 : 1));
 }
 
-TEST_CASE("the gap of a plan never grows while it is looked for, and ends at that of the plan", "[plan]") {
+TEST_CASE("the gap of a plan never grows while it is looked for, and ends at that of the plan",
+          "[plan][slow]") {
   for (const PlanObjective objective : every<PlanObjective>()) {
     const Job job = priced_job(5);
     KeepingJudge keeping;

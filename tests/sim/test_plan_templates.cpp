@@ -39,7 +39,7 @@ Job two_types(int fast_nodes, int slow_nodes, int batch) {
 }  // namespace
 
 TEST_CASE("mixes of unlike pipelines are legal, hold the batch, and most take as long as estimated",
-          "[plan]") {
+          "[plan][slow]") {
   const Judge judge = simulating_judge(false);
   constexpr unsigned kJobs = kSanitized ? 4 : 12;
   int near = 0, stood = 0, all = 0;

@@ -36,7 +36,7 @@ Job any_dense_job(unsigned seed) {
 }  // namespace
 
 TEST_CASE("pipelines in a V are legal, hold the model, and take about as long as their timetables",
-          "[plan]") {
+          "[plan][slow]") {
   const Judge judge = simulating_judge(false);
   int stood = 0, all = 0;
   double sum = 0;

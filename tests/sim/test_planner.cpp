@@ -261,7 +261,7 @@ TEST_CASE("uniform plans are uniform, and no faster than the best of those that 
   }
 }
 
-TEST_CASE("a plan depends on nothing but the job and the number of evaluations", "[plan]") {
+TEST_CASE("a plan depends on nothing but the job and the number of evaluations", "[plan][slow]") {
   const Job job = plannable_job(5);
   CountingJudge counting;
   const Judge judge = std::ref(counting);

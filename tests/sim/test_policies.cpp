@@ -96,7 +96,7 @@ TEST_CASE("P-7: no policy's plan is faster than the optimal one, on clusters tha
   }
 }
 
-TEST_CASE("the optimal plan starts with those of all policies by itself, too", "[plan]") {
+TEST_CASE("the optimal plan starts with those of all policies by itself, too", "[plan][slow]") {
   for (unsigned seed = 71; seed <= (kSanitized ? 71 : 72); ++seed) {
     CAPTURE(seed);
     Job job = plannable_job(seed);
@@ -232,7 +232,8 @@ TEST_CASE("H-3: non-uniform layers are never slower than uniform ones, and equal
   CHECK(faster > 0);
 }
 
-TEST_CASE("T-3, T-4: a mix beats the sum of its types where it saves recompute, and only there", "[plan]") {
+TEST_CASE("T-3, T-4: a mix beats the sum of its types where it saves recompute, and only there",
+          "[plan][slow]") {
   const Ratio mix = ratio_of(shipped("scenarios/plan-small-memory.yaml"), PlanPolicy::heteroauto);
   REQUIRE(mix.ratio);
   CHECK(*mix.ratio > 1);

@@ -41,7 +41,8 @@ void pass_round(Messenger& messenger, int ranks, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) demand(in[i] == pattern(i, previous), "wrong byte");
 }
 
-TEST_CASE("bytes of any number arrive whole, whatever the number of ranks and the path", "[communicator]") {
+TEST_CASE("bytes of any number arrive whole, whatever the number of ranks and the path",
+          "[communicator][slow]") {
   for (tests::Loopback how : tests::every_way())
     for (const int streams : {1, 4})
       for (const int ranks : {2, 3, 5}) {

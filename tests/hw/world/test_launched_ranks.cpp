@@ -168,7 +168,7 @@ TEST_CASE("launched real ranks fail when the process that asks them dies", "[rea
 }
 
 TEST_CASE("launched real ranks fail when the process that asks them dies before they have met",
-          "[real ranks]") {
+          "[real ranks][slow]") {
   const Launch launch;
   constexpr double kNever_s = 1e6;  // nobody waits for a deadline
   for (int i = 0; i < 3; ++i) {

@@ -54,7 +54,8 @@ TEST_CASE("the fast kernels train as the reference kernels do") {
 
 TEST_CASE(
     "forwards and backwards side by side, with exchanges on a thread of their own, train as one after the "
-    "other") {
+    "other",
+    "[slow]") {
   for (Job& job : tests::every_overlapped_expert_job(tests::tiny_variant("mixtral"))) {
     const auto beside = train_in_process(job, compile(job), tests::tiny_text(), {.steps = 3});
     job.strategy.overlap_experts = false;

@@ -142,7 +142,8 @@ class EveryPipeline {
 
 }  // namespace
 
-TEST_CASE("no pipeline of a shape takes less than its bound, and the best one takes little more", "[plan]") {
+TEST_CASE("no pipeline of a shape takes less than its bound, and the best one takes little more",
+          "[plan][slow]") {
   int feasible = 0, impossible = 0;
   double sum = 0, worst = 1;
   for (unsigned seed = 1; seed <= drawn_of(400U); ++seed) {

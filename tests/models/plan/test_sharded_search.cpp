@@ -66,7 +66,7 @@ std::optional<Job> laid_out_by_hand(const Job& job, std::int64_t tensor, std::in
 
 }  // namespace
 
-TEST_CASE("every sharded strategy of one stage that fits is proposed", "[plan]") {
+TEST_CASE("every sharded strategy of one stage that fits is proposed", "[plan][slow]") {
   int fitting = 0, dropped = 0;
   constexpr unsigned kJobs = kSanitized ? 15 : 120;
   for (unsigned seed = 1; seed <= kJobs; ++seed) {

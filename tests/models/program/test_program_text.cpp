@@ -110,7 +110,7 @@ TEST_CASE("notes in parentheses are for the reader alone") {
         parse_program(kText));
 }
 
-TEST_CASE("a Program of every small job reads back as it was printed") {
+TEST_CASE("a Program of every small job reads back as it was printed", "[slow]") {
   const std::vector<std::vector<Job>> lists = {every_small_job(Family::gpt2),
                                                every_scheduled_job(Family::llama),
                                                every_divided_job(Family::gpt2),

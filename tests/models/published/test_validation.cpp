@@ -403,7 +403,7 @@ TEST_CASE(
   CHECK(unfused == 1);
 }
 
-TEST_CASE("how a run's tokens reach their experts is that of its release's recipe") {
+TEST_CASE("how a run's tokens reach their experts is that of its release's recipe", "[slow]") {
   static const PublishedRules rules;
   const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
   struct Known {

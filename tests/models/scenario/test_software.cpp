@@ -131,7 +131,7 @@ TEST_CASE("what a software keeps in memory stays on the chips of whose family it
   }
 }
 
-TEST_CASE("a software changes every chip of a fleet alike if it does not know one of them") {
+TEST_CASE("a software changes every chip of a fleet alike if it does not know one of them", "[slow]") {
   const std::vector<Chip> chips = accelerators();
   int fleets = 0;
   for (const std::string& software : named_software())

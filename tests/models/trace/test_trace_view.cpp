@@ -101,7 +101,8 @@ TEST_CASE("an importer that truncates reads every instant of a view exactly") {
   REQUIRE(truncating(16'384'013) != 16'384'013);
 }
 
-TEST_CASE("slices are disjoint or nested however they are read, none is lost, and each is near its seconds") {
+TEST_CASE("slices are disjoint or nested however they are read, none is lost, and each is near its seconds",
+          "[slow]") {
   for (unsigned seed = 0; seed < 20; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

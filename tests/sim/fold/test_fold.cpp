@@ -251,7 +251,7 @@ TEST_CASE("folded equals unfolded for rings over nodes, whether meshes or switch
       }
 }
 
-TEST_CASE("folded equals unfolded for random strategies on random clusters", "[fold]") {
+TEST_CASE("folded equals unfolded for random strategies on random clusters", "[fold][slow]") {
   std::size_t ran = 0, ranks = 0;
   for (unsigned seed = 0; seed < 150; ++seed) {
     CAPTURE(seed);

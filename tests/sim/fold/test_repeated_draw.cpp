@@ -94,7 +94,7 @@ Job any_job_on(const Drawn& drawn, Dice& dice) {
 
 // The jobs of this test are small, so that they mostly wait for messages: without hashing, their steps are a fifth
 // shorter on average.
-TEST_CASE("a repeated draw gives the step that every flow's own draw gives, without bias", "[draw]") {
+TEST_CASE("a repeated draw gives the step that every flow's own draw gives, without bias", "[draw][slow]") {
   constexpr int kCases = 60;
   double bias = 0, apart = 0, adaptive_apart = 0;
   for (unsigned seed = 0; seed < kCases; ++seed) {
