@@ -33,6 +33,8 @@ std::shared_ptr<Flow> Flows::start(std::int32_t lane, std::int64_t bytes) {
     flow.arrived_ = true;
     return started;
   }
+  flow.place_ = under_way_.size();
+  under_way_.push_back(started);
   join(flow);
   bool shares = all_shared_;
   for (const Fabric::Use& use : flow.path_->uses) {
@@ -113,6 +115,12 @@ void Flows::arrive(Flow& flow) {
     load.asked = --load.crossing == 0 ? 0 : load.asked - flow.path_->alone * use.times;
   }
   flow.arrived_ = true;
+  const std::shared_ptr<Flow> ended = std::move(under_way_[flow.place_]);
+  if (under_way_.back() != nullptr) {
+    under_way_.back()->place_ = ended->place_;
+    under_way_[ended->place_] = std::move(under_way_.back());
+  }
+  under_way_.pop_back();
   for (Flow::Arrival* each = flow.waiting_; each != nullptr; each = each->next) clock_.go_on(each->waiting);
 }
 

@@ -43,6 +43,7 @@ class Flow final : public Clock::Alarm {
   std::vector<std::uint32_t> places_;  // where it is in Load::free_flows of each link; empty: SimGrid has it
   bool arrived_ = false;
   Arrival* waiting_ = nullptr;
+  std::size_t place_ = 0;  // in Flows::under_way_
 };
 
 class Flows {
@@ -53,7 +54,7 @@ class Flows {
   Flows(const Flows&) = delete;
   Flows& operator=(const Flows&) = delete;
 
-  // Starts moving the bytes now, without latency. Whoever starts a flow keeps it until it has arrived.
+  // Starts moving the bytes now, without latency.
   std::shared_ptr<Flow> start(std::int32_t lane, std::int64_t bytes);
   // Lets time pass until nothing happens any more, or the clock has stopped.
   void run();
@@ -79,6 +80,7 @@ class Flows {
   const bool all_shared_;
   std::vector<Load> loads_;                // as Fabric::capacities()
   std::unique_ptr<SimGridFabric> shared_;  // made when links are first shared
+  std::vector<std::shared_ptr<Flow>> under_way_;
 };
 
 }  // namespace motley
