@@ -25,7 +25,7 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-// How many of so many draws a build makes: a quarter with sanitizers; and how often at least something comes up in them.
+// How many of so many draws a build makes, with sanitizers a quarter; how often at least something comes up in them.
 template <class T>
 constexpr T drawn_of(T count) {
   return kSanitized ? count / 4 : count;
