@@ -86,7 +86,7 @@ TEST_CASE(
     "[plan]") {
   Job job = job_on_two_groups(1);
   for (NodeGroup& group : job.cluster.groups) group.chip.watts = {100, "assumed"};
-  job.cluster.site = Site{.pue = 1.5, .node_watts = 30};
+  job.cluster.site = Site{.pue = 1.5, .electricity = {}, .carbon = {}, .node_watts = 30};
   build_topology(job.cluster);
   StagePricer pricer(job);
   PlannedPipeline pipeline = two_stages();
