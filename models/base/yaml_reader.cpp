@@ -394,9 +394,10 @@ std::int64_t to_integer(const Yaml& node, IntegerRange range) {
   return value;
 }
 
-double to_number(const Yaml& node, Sign sign) { return to_number(node, NumberBounds{.sign = sign}); }
+namespace {
 
-double to_number(const Yaml& node, const NumberBounds& bounds, RefusalSite site) {
+// A number of the bounds' sign; what lies beyond the bounds is the caller's to refuse.
+double read_plain_number(const Yaml& node, const NumberBounds& bounds) {
   tell(node, {.kind = ValueForm::Kind::number, .bounds = {bounds.sign, bounds.least, bounds.most}});
   if (passes(node)) return std::clamp(1.0, bounds.least, bounds.most);
   double value = 0;
@@ -406,6 +407,15 @@ double to_number(const Yaml& node, const NumberBounds& bounds, RefusalSite site)
                   fmt::format("`{}` is out of bounds", shortened(node->text)),
                   fmt::format("must be {} to {}, or 0", kPlainNumber.least, kPlainNumber.most));
   refuse_sign(value, bounds.sign, node);
+  return value;
+}
+
+}  // namespace
+
+double to_number(const Yaml& node, Sign sign) { return read_plain_number(node, {.sign = sign}); }
+
+double to_bounded_number(const Yaml& node, const NumberBounds& bounds, RefusalSite site) {
+  const double value = read_plain_number(node, bounds);
   if (value < bounds.least || value > bounds.most)
     throw Refusal(Exit::usage, "out-of-bounds", node->where,
                   fmt::format("`{}` is out of bounds", shortened(node->text)), std::string(bounds.hint),

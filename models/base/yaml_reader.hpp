@@ -88,7 +88,8 @@ struct NumberBounds {
 // number-out-of-range, missing-unit, unknown-unit) and a value outside its range (out-of-bounds).
 std::int64_t to_integer(const Yaml& node, IntegerRange range);
 double to_number(const Yaml& node, Sign sign);
-double to_number(const Yaml& node, const NumberBounds& bounds, RefusalSite site = RefusalSite::here());
+double to_bounded_number(const Yaml& node, const NumberBounds& bounds,
+                         RefusalSite site = RefusalSite::here());
 double to_quantity(const Yaml& node, Dimension dimension, Sign sign);
 std::int64_t to_bytes(const Yaml& node);  // a positive whole number of bytes
 bool to_bool(const Yaml& node);

@@ -17,7 +17,8 @@ constexpr const char* kAlone = "alone";
 constexpr const char* kShapes = "shapes";
 
 double read_share(const Yaml& node) {
-  return to_number(node, {.sign = Sign::positive, .most = 1, .hint = "at most 1: no kernel is slower alone"});
+  return to_bounded_number(
+      node, {.sign = Sign::positive, .most = 1, .hint = "at most 1: no kernel is slower alone"});
 }
 
 KernelRate read_rate(const Yaml& node, bool has_pairs) {

@@ -173,11 +173,11 @@ Nic read_nic(const Yaml& node, int chips_per_node) {
     nic.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
   if (const Yaml value = fields.find("near")) nic.near = read_near(value, nic, chips_per_node);
   if (const Yaml value = fields.find("far"))
-    nic.far =
-        to_number(value, {.sign = Sign::positive,
-                          .most = 1,
-                          .hint = "at most 1: `far` is the share of the rate that a chip keeps on a NIC that "
-                                  "is not near it"});
+    nic.far = to_bounded_number(
+        value, {.sign = Sign::positive,
+                .most = 1,
+                .hint = "at most 1: `far` is the share of the rate that a chip keeps on a NIC that "
+                        "is not near it"});
   nic.reaches = read_reaches(fields, nic.bandwidth);
   if (const Yaml value = fields.find("streams")) nic.streams = static_cast<int>(to_integer(value, {1, 1024}));
   if (const Yaml value = fields.find("processors"))

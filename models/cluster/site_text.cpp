@@ -13,7 +13,8 @@ Site read_site(const Yaml& node) {
   const Fields fields(node, "`site`", {"pue", "electricity", "carbon", "node_power"});
   Site site;
   if (const Yaml value = fields.find("pue"))
-    site.pue = to_number(value, {.least = 1, .hint = "a site draws no less than its nodes do: 1 or more"});
+    site.pue =
+        to_bounded_number(value, {.least = 1, .hint = "a site draws no less than its nodes do: 1 or more"});
   if (const Yaml value = fields.find("electricity"))
     site.electricity = to_quantity(value, Dimension::dollars_per_energy, Sign::not_negative);
   if (const Yaml value = fields.find("carbon"))

@@ -27,7 +27,7 @@ Sourced read_sourced(const Yaml& node, Dimension dimension, Sign sign) {
 }
 
 Sourced read_sourced(const Yaml& node, const NumberBounds& bounds) {
-  return read_with_source(node, [&](const Yaml& value) { return to_number(value, bounds); });
+  return read_with_source(node, [&](const Yaml& value) { return to_bounded_number(value, bounds); });
 }
 
 std::string print(const Sourced& figure, std::optional<Dimension> dimension) {

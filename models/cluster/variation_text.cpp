@@ -21,17 +21,19 @@ constexpr std::size_t kMostQuantiles = 1000;
 double to_speed(const Yaml& node) {
   const std::string hint = fmt::format("a share of the usual speed, {} to {}: 0.9 takes 1/0.9 of the time",
                                        kLeastSpeed, kMostSpeed);
-  return to_number(node, {.sign = Sign::positive, .least = kLeastSpeed, .most = kMostSpeed, .hint = hint});
+  return to_bounded_number(node,
+                           {.sign = Sign::positive, .least = kLeastSpeed, .most = kMostSpeed, .hint = hint});
 }
 
 double to_share(const Yaml& node) {
-  return to_number(node, {.sign = Sign::not_negative, .most = 1, .hint = "a share, 0 to 1: 0.02 is 2 %"});
+  return to_bounded_number(node,
+                           {.sign = Sign::not_negative, .most = 1, .hint = "a share, 0 to 1: 0.02 is 2 %"});
 }
 
 double to_deviation(const Yaml& node) {
   const std::string hint = fmt::format(
       "a standard deviation is a share, at most {}; `quantiles` describe what is not normal", kMostDeviation);
-  return to_number(node, {.sign = Sign::not_negative, .most = kMostDeviation, .hint = hint});
+  return to_bounded_number(node, {.sign = Sign::not_negative, .most = kMostDeviation, .hint = hint});
 }
 
 Slow read_one_slow(const Yaml& node, const Cluster& cluster) {

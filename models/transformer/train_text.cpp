@@ -28,9 +28,10 @@ double to_tokens(const Yaml& node) {
 }
 
 double to_goodput(const Yaml& node) {
-  return to_number(node, {.sign = Sign::positive,
-                          .most = 1,
-                          .hint = "the share of the run's time that is not lost: more than 0, at most 1"});
+  return to_bounded_number(node,
+                           {.sign = Sign::positive,
+                            .most = 1,
+                            .hint = "the share of the run's time that is not lost: more than 0, at most 1"});
 }
 
 double to_expert_room(const Yaml& node) {
@@ -42,12 +43,12 @@ double to_expert_room(const Yaml& node) {
 }
 
 double to_share_of_activations(const Yaml& node) {
-  return to_number(node,
-                   {.sign = Sign::not_negative, .most = 1, .hint = "a share of the activations: 0 to 1"});
+  return to_bounded_number(
+      node, {.sign = Sign::not_negative, .most = 1, .hint = "a share of the activations: 0 to 1"});
 }
 
 double to_decay(const Yaml& node) {
-  return to_number(
+  return to_bounded_number(
       node, {.sign = Sign::not_negative, .most = std::nextafter(1.0, 0.0), .hint = "must be less than 1"});
 }
 

@@ -55,7 +55,7 @@ TEST_CASE(
       CAPTURE(name_of(kind), name_of(transport));
       const Nic nic{kind, 2, 5e10, 1e-6};
       const double rdma = nic.bandwidth * efficiency_of(nic), sockets = socket_rate(nic);
-      REQUIRE(sockets < rdma / 2);
+      CHECK((kind == NicKind::ethernet || sockets < rdma / 2));
       cluster.transport = transport;
       cluster.groups[0].nics = {nic};
       const bool is_socket = kind == NicKind::ethernet || transport == TransportPolicy::sockets;
