@@ -80,13 +80,25 @@ void set_up_target() {
   __sanitizer_install_malloc_and_free_hooks(note_allocated, note_freed);
 }
 
+// What is wrong with an input is told with its place. What a job cannot do is a matter of all of it.
+void check_answer(const Refusal& refusal) {
+  MOTLEY_CHECK(!refusal.message().empty());
+  const Exit code = refusal.exit_code();
+  const bool is_documented = code == Exit::usage || code == Exit::infeasible || code == Exit::mismatch;
+  const bool has_place = !refusal.where().file.empty() && refusal.where().line > 0;
+  if (is_documented && (has_place || code != Exit::usage)) return;
+  fmt::print(stderr, "refused without its place, or by another exit code: {} (exit {})\n", refusal.what(),
+             static_cast<int>(code));
+  std::abort();
+}
+
 void run_input(const std::string& input) {
   const double before_s = processor_s();
   const std::int64_t before_bytes = peak_bytes = live_bytes;
   try {
     take(input);
   } catch (const Refusal& refusal) {
-    MOTLEY_CHECK(!refusal.message().empty());
+    check_answer(refusal);
   }
   const double seconds = processor_s() - before_s;
   const std::int64_t bytes = peak_bytes - before_bytes;
