@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <memory>
 
 #include "models/base/index.hpp"
+#include "models/base/units.hpp"
 #include "models/frameworks/import.hpp"
 #include "models/strategy/strategy_complaint.hpp"
 #include "models/strategy/strategy_fields.hpp"
@@ -133,10 +136,23 @@ Yaml own_value(const YamlEntry& entry) {
   return entry.value;
 }
 
+// JSON has one kind of number: 5e8, as DeepSpeed's own examples have it, is as whole as 500000000.
+std::int64_t to_whole_number(const Yaml& node, IntegerRange range) {
+  constexpr double kMostExact = 0x1p53;
+  double value = 0;
+  if (!node->is_scalar() || node->text.find_first_of(".eE") == std::string::npos ||
+      motley::read_number(node->text, value) != NumberFault::none || value != std::floor(value) ||
+      std::fabs(value) > kMostExact)
+    return to_integer(node, range);
+  YamlNode whole = *node;
+  whole.text = fmt::format("{:.0f}", value);
+  return to_integer(std::make_shared<const YamlNode>(std::move(whole)), range);
+}
+
 std::optional<std::int64_t> read_number(const Fields& fields, const char* key, IntegerRange range) {
   const YamlEntry* const entry = fields.entry(key);
   if (entry == nullptr) return std::nullopt;
-  return to_integer(own_value(*entry), range);
+  return to_whole_number(own_value(*entry), range);
 }
 
 bool is_enabled(const Fields& fields, const char* key) {

@@ -116,6 +116,17 @@ class Memory(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         self.addCleanup(self.folder.cleanup)
 
+    def test_an_offloaded_optimizer_leaves_the_chip_whatever_its_nodes_say(self):
+        for chip in ("h100-80gb-sxm", "rtx-4090"):  # usual nodes of the latter say what memory they have
+            words = ["memory", "llama-3.2-1b", "--chip", chip, "--sequence-length", 512]
+            here, there = data(*words)["stages"][0], data(*words, "--offload-optimizer")["stages"][0]
+            self.assertGreater(here["optimizer"], 0)
+            self.assertEqual(there["optimizer"], 0)
+            self.assertEqual(there["host"], here["optimizer"])
+            self.assertLess(there["peak"], here["peak"])
+        self.assertIn("enough is assumed", motley("memory", "llama-3.2-1b", "--chip", "h100-80gb-sxm",
+                                                  "--offload-optimizer").stdout)
+
     def test_its_figures_are_those_of_check_and_simulate(self):
         drawn = random.Random(3)
         for _ in range(8):

@@ -44,6 +44,10 @@ struct MemoryArguments {
   std::vector<std::string> settings;
 };
 
+// Assumes: nodes that do not say what memory they have of their own have as much as is needed, and a link that changes
+// no byte.
+constexpr const char* kAssumedHost = "{memory: 1 PiB, memory_bandwidth: 400 GB/s, link: 25 GB/s}";
+
 // Values of a scenario, with the option that says each as the place of refusals.
 class OptionSettings {
  public:
@@ -143,6 +147,7 @@ struct CountedJob {
   Scenario scenario;
   Yaml text;
   std::vector<StageMemory> memory;
+  bool has_assumed_host = false;
 };
 
 std::vector<StageMemory> memory_of(const Job& job) {
@@ -158,10 +163,19 @@ CountedJob count(const MemoryArguments& options) {
       options.sequence > 0 ? options.sequence : std::min<std::int64_t>(4'096, transformer.max_positions);
   const std::string path = "memory.yaml";
   CountedJob counted;
-  counted.text =
-      with_settings(parse_yaml(base_text(options, model, sequence), path), path, settings_of(options).all());
+  OptionSettings settings = settings_of(options);
+  const Yaml base = parse_yaml(base_text(options, model, sequence), path);
+  counted.text = with_settings(base, path, settings.all());
   counted.scenario = read_scenario(counted.text, path);
+  if (options.offload_optimizer && !counted.scenario.job.cluster.groups.at(0).host) {
+    settings.add("--offload-optimizer", {"cluster", "groups", "0", "host"}, kAssumedHost);
+    counted.text = with_settings(base, path, settings.all());
+    counted.scenario = read_scenario(counted.text, path);
+    counted.has_assumed_host = true;
+  }
   counted.memory = memory_of(counted.scenario.job);
+  if (counted.has_assumed_host)
+    for (StageMemory& each : counted.memory) each.host_capacity = 0;
   return counted;
 }
 
@@ -304,6 +318,9 @@ std::string to_text(const CountedJob& counted, const MemoryArguments& options) {
   const bool has_chip = !options.chip.empty();
   std::string text =
       head_text(counted, options) + table_text(counted, has_chip) + print_memory_notes(counted.memory);
+  if (counted.has_assumed_host)
+    text += fmt::format("  nodes of {} do not say what memory they have of their own: enough is assumed\n",
+                        counted.scenario.job.cluster.groups.at(0).chip.name);
   if (!has_chip) {
     const auto chips = chips_that_hold(highest_peak(counted.memory));
     std::vector<std::string> names;

@@ -32,3 +32,23 @@ TEST_CASE("DeepSpeed's JSON of a thousand random jobs is imported as the same jo
   }
   CHECK(strategies.size() > 300);
 }
+
+// DeepSpeed's own examples write so: "reduce_bucket_size": 5e8.
+TEST_CASE("DeepSpeed's whole numbers may have an exponent") {
+  const Job job = tests::deepspeed_job(0);
+  ImportOptions options{.name = "one", .cluster = "unlike", .chips = 8};
+  options.model = job.transformer;
+  options.sequence = 64;
+  const auto bucket_of = [&](const std::string& bucket) {
+    const std::string text =
+        R"({"train_micro_batch_size_per_gpu": 1e0, "zero_optimization": {"stage": 2, "overlap_comm": true, )"
+        R"("reduce_bucket_size": )" +
+        bucket + "}}";
+    return import_text(ImportSource::deepspeed, text, "ds.json", options).strategy.bucket_bytes;
+  };
+  CHECK(bucket_of("5e8") == bucket_of("500000000"));
+  CHECK(bucket_of("5E+8") == bucket_of("500000000"));
+  CHECK(bucket_of("2.5e3") == bucket_of("2500"));
+  for (const char* const fault : {"2.55e1", "1e-3", "1e300", "1e", "0e0"})
+    CHECK_THROWS_AS(bucket_of(fault), Refusal);
+}
