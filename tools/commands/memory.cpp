@@ -46,7 +46,7 @@ struct MemoryArguments {
 
 // Assumes: nodes that do not say what memory they have of their own have as much as is needed, and a link that changes
 // no byte.
-constexpr const char* kAssumedHost = "{memory: 1 PiB, memory_bandwidth: 400 GB/s, link: 25 GB/s}";
+constexpr const char* kAssumedHost = "{memory: 1024 TiB, memory_bandwidth: 400 GB/s, link: 25 GB/s}";
 
 // Values of a scenario, with the option that says each as the place of refusals.
 class OptionSettings {
