@@ -122,7 +122,8 @@ class Memory(unittest.TestCase):
             here, there = data(*words)["stages"][0], data(*words, "--offload-optimizer")["stages"][0]
             self.assertGreater(here["optimizer"], 0)
             self.assertEqual(there["optimizer"], 0)
-            self.assertEqual(there["host"], here["optimizer"])
+            # Beside 12 bytes of state, gradients of 4 come to the node, and weights of 2 leave it.
+            self.assertEqual(there["host"] * 12, here["optimizer"] * 18)
             self.assertLess(there["peak"], here["peak"])
         self.assertIn("enough is assumed", motley("memory", "llama-3.2-1b", "--chip", "h100-80gb-sxm",
                                                   "--offload-optimizer").stdout)
