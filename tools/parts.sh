@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The parts of a long test run, each with a budget: sourced by tools/test. `step` runs a part and goes on after a failure;
-# `tell_parts` says at the end how long each took and what failed. A part that would end after $MOTLEY_TEST_MINUTES by the
-# pace until then is left out.
+# The parts of a long test run, each with a budget: tools/test sources this. `step` runs a part and goes on after a
+# failure; `tell_parts` says at the end how long each took and what failed. A part that would end after
+# $MOTLEY_TEST_MINUTES by the pace until then is left out.
 failed=()
 parts=()  # one line for each part: the seconds it took, and its budget
 most_s=$((${MOTLEY_TEST_MINUTES:-75} * 60))

@@ -92,12 +92,12 @@ double apart_between_jobs(const std::vector<KernelSample>& samples) {
 
 double rounded(double value) { return value > 0 ? std::stod(fmt::format("{:.3e}", value)) : 0; }
 
-KernelFit fit_kernels(const Samples& samples) {
+KernelFit fit_kernels(const Samples& samples, const Location& where) {
   KernelFit result;
   std::map<RatedKernel, std::vector<KernelSample>> by_kernel;
   for (const KernelSample& sample : samples.kernels) {
     if (result.rates.format.value_or(sample.format) != sample.format)
-      throw Refusal(Exit::usage, "two-formats", {},
+      throw Refusal(Exit::usage, "two-formats", where,
                     fmt::format("some kernels computed in {}, others in {}", name_of(*result.rates.format),
                                 name_of(sample.format)),
                     "calibrate each format by itself");

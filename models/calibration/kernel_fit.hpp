@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/base/refusal.hpp"
 #include "models/calibration/kernel_samples.hpp"
 #include "models/cluster/kernel_rates.hpp"
 
@@ -29,8 +30,8 @@ struct KernelFit {
 
 // Each rate has the least mean relative error, in which no shape counts much more than another however far it is off;
 // a part of it (overhead, flops, bytes, pairs) that does not lower the error on held-out shapes is left out. Throws
-// Refusal("two-formats") where samples differ in format.
-KernelFit fit_kernels(const Samples& samples);
+// Refusal("two-formats") at `where` if samples differ in format.
+KernelFit fit_kernels(const Samples& samples, const Location& where = {});
 
 // Four digits: more than any measurement has, and a person reads them. 0 where the value is not positive.
 double rounded(double value);

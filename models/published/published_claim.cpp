@@ -46,6 +46,7 @@ Claim read_claim(const Yaml& node) {
               to_text(fields.need("says")),
               to_text(fields.need("source")),
               to_text(fields.need("trust")),
+              node->where,
               {},
               {},
               {}};
@@ -101,7 +102,7 @@ class Runs {
     const auto run = std::find_if(claim_.runs.begin(), claim_.runs.end(),
                                   [&](const ClaimRun& each) { return each.name == name; });
     if (run == claim_.runs.end())
-      throw Refusal(Exit::usage, "unknown-value", {},
+      throw Refusal(Exit::usage, "unknown-value", claim_.where,
                     fmt::format("claim {} has no run `{}`", claim_.name, name));
     Job job = load_scenario(folder_ + "/" + run->scenario).job;
     job.fidelity.fold = true;
@@ -179,7 +180,7 @@ ClaimOutcomes predict(const Claim& claim, const std::string& folder, const StepS
     });
     if (row == claim.rows.end())
       throw Refusal(
-          Exit::usage, "unknown-value", {},
+          Exit::usage, "unknown-value", claim.where,
           fmt::format("claim {} states nothing of `{}`, for which a knob is turned", claim.name, knob.run));
     runs.turn(knob, row->stated);
   }

@@ -40,6 +40,7 @@ struct ClaimRow {
 
 struct Claim {
   std::string name, says, source, trust;
+  Location where;
   std::vector<ClaimRun> runs;
   std::vector<ClaimKnob> knobs;
   std::vector<ClaimRow> rows;

@@ -66,16 +66,20 @@ std::string formats_of(const Chip& chip) {
 // Refuses a chip that cannot be priced because it has no figure for the format.
 void refuse_format(const Fields& scenario, const Job& job) {
   const Yaml train = scenario.find("train");
+  // A misspelt key, told beside this, counts as the one that is meant: then the map has no entry of that name.
+  const auto place_of = [&](const char* name) {
+    const YamlEntry* const key = train->find(name);
+    return key != nullptr ? key->where : scenario.where("train");
+  };
   for (const NodeGroup& group : job.cluster.groups) {
     const Chip& chip = group.chip;
-    if (!chip.peak_flops.contains(job.train.precision)) {
-      const YamlEntry* key = train->find("precision");
-      throw Refusal(Exit::infeasible, "unsupported-format", key ? key->where : scenario.where("train"),
-                    fmt::format("chip `{}` has no {} peak", chip.name, name_of(job.train.precision)),
-                    (key ? "" : "`precision` is bf16 unless it is given; ") + formats_of(chip));
-    }
+    if (!chip.peak_flops.contains(job.train.precision))
+      throw Refusal(
+          Exit::infeasible, "unsupported-format", place_of("precision"),
+          fmt::format("chip `{}` has no {} peak", chip.name, name_of(job.train.precision)),
+          (train->find("precision") ? "" : "`precision` is bf16 unless it is given; ") + formats_of(chip));
     if (job.train.matmuls && !chip.peak_flops.contains(*job.train.matmuls))
-      throw Refusal(Exit::infeasible, "unsupported-format", train->find("matmuls")->where,
+      throw Refusal(Exit::infeasible, "unsupported-format", place_of("matmuls"),
                     fmt::format("chip `{}` has no units that multiply {} matrices", chip.name,
                                 name_of(*job.train.matmuls)),
                     formats_of(chip));

@@ -11,11 +11,11 @@ namespace {
 
 constexpr std::size_t kMostFitted = 60;  // shapes, or transfers: more are right to take longer
 
-void fit_kernels_of(const Samples& samples) {
+void fit_kernels_of(const Samples& samples, const std::string& path) {
   static const Chip host = load_chip("host-core");
   if (samples.kernels.size() > kMostFitted) return;
   Chip chip = host;
-  chip.software.kernels = fit_kernels(samples).rates;
+  chip.software.kernels = fit_kernels(samples, {.file = path}).rates;
   chip.software.kernels.source = "fuzz";
   const std::string text = print(chip, "");
   check_finite(text);
@@ -37,11 +37,12 @@ void fit_transfers_of(const std::vector<TransferSample>& samples) {
 
 void take(const std::string& input) {
   Measurements all;
-  const Measurements one = read_measurements(file_with(input));
+  const std::string path = file_with(input);
+  const Measurements one = read_measurements(path);
   add_measurements(one, all);
   MOTLEY_CHECK(all.samples.kernels.size() == one.samples.kernels.size());
   for (const KernelSample& sample : all.samples.kernels) MOTLEY_CHECK(!sample.times.empty());
-  fit_kernels_of(all.samples);
+  fit_kernels_of(all.samples, path);
   fit_transfers_of(all.transfers);
 }
 

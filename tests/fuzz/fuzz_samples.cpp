@@ -17,7 +17,7 @@ void take(const std::string& input) {
   MOTLEY_CHECK(kept.samples.kernels.size() == table.samples.kernels.size());
   if (table.samples.kernels.size() > kMostFitted) return;
   Chip chip = host;
-  chip.software.kernels = fit_kernels(table.samples).rates;
+  chip.software.kernels = fit_kernels(table.samples, {"samples.csv", 1, 1}).rates;
   chip.software.kernels.source = "fuzz";
   check_finite(print(chip, ""));
   const bool has_quotes = (table.origin.machine + table.origin.library).find('"') != std::string::npos;

@@ -7,6 +7,18 @@
 #include "tests/fuzz/target.hpp"
 
 namespace motley::tests {
+namespace {
+
+// As `calibrate --from` does it, which knows the file.
+Samples measured_samples(const Program& program, const Trace& trace, const std::string& path) {
+  try {
+    return samples_of(program, trace);
+  } catch (const Refusal& refusal) {
+    throw located(refusal, {.file = path});
+  }
+}
+
+}  // namespace
 
 void take(const std::string& input) {
   const std::string path = file_with(input);
@@ -19,7 +31,7 @@ void take(const std::string& input) {
   Trace measured = trace;
   measured.measured_ranks.clear();
   for (const Rank rank : program.ranks.ids()) measured.measured_ranks.push_back(rank);
-  for (const OpFit& fit : fit_kernels(samples_of(program, measured)).ops)
+  for (const OpFit& fit : fit_kernels(measured_samples(program, measured, path), {.file = path}).ops)
     for (const double figure :
          {fit.rate.overhead_s, fit.rate.flops_per_s, fit.rate.bytes_per_s, fit.mean_error})
       check_finite(fmt::format("{}", figure));

@@ -74,6 +74,11 @@ class Dearest {
 };
 Dearest dearest;
 
+const std::string& file_path() {
+  static const std::string path = fmt::format("/dev/shm/motley-fuzz-{}", getpid());
+  return path;
+}
+
 // A file named `-` is standard input: nobody writes there.
 void set_up_target() {
   if (freopen("/dev/null", "r", stdin) == nullptr) std::abort();
@@ -85,7 +90,9 @@ void check_answer(const Refusal& refusal) {
   MOTLEY_CHECK(!refusal.message().empty());
   const Exit code = refusal.exit_code();
   const bool is_documented = code == Exit::usage || code == Exit::infeasible || code == Exit::mismatch;
-  const bool has_place = !refusal.where().file.empty() && refusal.where().line > 0;
+  // What is wrong with a whole file, as one of bytes, has no line.
+  const Location& where = refusal.where();
+  const bool has_place = !where.file.empty() && (where.line > 0 || where.file == file_path());
   if (is_documented && (has_place || code != Exit::usage)) return;
   fmt::print(stderr, "refused without its place, or by another exit code: {} (exit {})\n", refusal.what(),
              static_cast<int>(code));
@@ -182,9 +189,8 @@ void check_finite(const std::string& text) {
 }
 
 std::string file_with(const std::string& text) {
-  static const std::string path = fmt::format("/dev/shm/motley-fuzz-{}", getpid());
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-  return path;
+  std::ofstream(file_path(), std::ios::binary | std::ios::trunc) << text;
+  return file_path();
 }
 
 }  // namespace motley::tests

@@ -248,6 +248,8 @@ def looped_over(text):
         if depth == 0:
             yield text[head.end() : end - 1]
 
+PAGES = {"refusals", "answers"}  # folders of tests/ whose pages quote what programs print
+
 
 class Tidy(unittest.TestCase):
     def none(self, violations):
@@ -498,7 +500,7 @@ class Tidy(unittest.TestCase):
         violations = [
             f"{name(path)}:{i} names {word}"
             for path, text in text_files()
-            if path.suffix != ".txt" or not {"refusals", "answers"} & set(path.parts)  # these pages quote what programs print
+            if path.suffix != ".txt" or not PAGES & set(path.parts)  # these pages quote what programs print
             for i, comment in comments(path, text)
             for word in paths_named(comment)
             if not is_there(word)
@@ -549,7 +551,7 @@ class Tidy(unittest.TestCase):
     def test_no_text_has_trailing_space_or_tabs_or_lacks_its_last_newline(self):
         violations = []
         for path, text in text_files():
-            if path.suffix == ".txt" and not {"refusals", "answers"} & set(path.parts):
+            if path.suffix == ".txt" and not PAGES & set(path.parts):
                 continue  # data from elsewhere, kept as it is
             if text and not text.endswith("\n"):
                 violations.append(f"{name(path)} lacks its last newline")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What commands answer, word for word: the cases of one page of tests/answers. README.md there says how they look.
 
-Arguments: the program, the source tree, the page. With MOTLEY_REWRITE=1 in the environment the answers are written anew.
+Arguments: the program, the source tree, the page. With MOTLEY_REWRITE=1 the answers are written anew.
 """
 
 import concurrent.futures
@@ -36,6 +36,7 @@ def steady(text, folder):
     """The text without what differs from run to run: paths, times of the search, last figures of numbers."""
     text = text.replace(str(folder), "FOLDER").replace(str(ROOT), "ROOT")
     text = re.sub(r'("search_s": )[\d.e+-]+', r"\1N", text)
+    text = re.sub(r"(^|, )in [\d.]+ (?:min|s|ms|us)$", r"\1in no time", text, flags=re.M)
     return re.sub(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])", rounded, text)
 
 
@@ -92,7 +93,8 @@ def main():
             failed += 1
             line = text.count("\n", 0, case.start()) + 1
             print(f"{PAGE.relative_to(ROOT)}:{line}: {case['title']}: another answer")
-            sys.stdout.writelines(difflib.unified_diff(expected.splitlines(True), answer.splitlines(True), "page", "now"))
+            lines = expected.splitlines(keepends=True), answer.splitlines(keepends=True)
+            sys.stdout.writelines(difflib.unified_diff(*lines, "page", "now"))
     print(f"{len(cases)} answers, {failed} others")
     return 1 if failed else 0
 

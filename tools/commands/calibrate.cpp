@@ -117,18 +117,28 @@ void measure_cluster(const CalibrateArguments& options, Calibrated& result) {
   result.cluster.links_measured_on = machine_kind(result.measured->host);
 }
 
+bool has_unlike_formats(const Samples& samples) {
+  const std::vector<KernelSample>& kernels = samples.kernels;
+  return std::any_of(kernels.begin(), kernels.end(),
+                     [&](const KernelSample& each) { return each.format != kernels.front().format; });
+}
+
 Calibrated calibrate(const CalibrateArguments& options) {
   Calibrated result;
+  Location other_format;  // the first file with kernels of another format than those before
   result.chip = load_chip(options.chip);
   if (options.from.empty()) {
     result.measured = measure(options, result.chip);
     result.samples = result.measured->table.samples;
   } else {
-    for (const std::string& path : options.from) add_measurements(read_measurements(path), result.files);
+    for (const std::string& path : options.from) {
+      add_measurements(read_measurements(path), result.files);
+      if (other_format.file.empty() && has_unlike_formats(result.files.samples)) other_format.file = path;
+    }
     result.samples = result.files.samples;
     result.transfers = fit_transfers(result.files.transfers);
   }
-  result.fit = fit_kernels(result.samples);
+  result.fit = fit_kernels(result.samples, other_format);
   KernelRates& rates = result.fit.rates;
   rates.source = options.source;
   if (result.measured) {
