@@ -46,10 +46,10 @@ Claim read_claim(const Yaml& node) {
               to_text(fields.need("says")),
               to_text(fields.need("source")),
               to_text(fields.need("trust")),
-              node->where,
               {},
               {},
-              {}};
+              {},
+              node->where};
   for (const YamlEntry& run : fields.need("runs")->entries)
     claim.runs.push_back({run.key, to_text(run.value)});
   if (const Yaml knobs = fields.find("knobs"))

@@ -40,10 +40,10 @@ struct ClaimRow {
 
 struct Claim {
   std::string name, says, source, trust;
-  Location where;
   std::vector<ClaimRun> runs;
   std::vector<ClaimKnob> knobs;
   std::vector<ClaimRow> rows;
+  Location where = {};
 };
 std::vector<Claim> read_claims(const std::string& path);
 
