@@ -104,9 +104,13 @@ class Runs {
     if (run == claim_.runs.end())
       throw Refusal(Exit::usage, "unknown-value", claim_.where,
                     fmt::format("claim {} has no run `{}`", claim_.name, name));
-    Job job = load_scenario(folder_ + "/" + run->scenario).job;
-    job.fidelity.fold = true;
-    return jobs_[name] = job;
+    try {
+      jobs_[name] = load_scenario(folder_ + "/" + run->scenario).job;
+    } catch (const Refusal& refusal) {
+      throw located(refusal, claim_.where);  // a file that is not there
+    }
+    jobs_[name].fidelity.fold = true;
+    return jobs_[name];
   }
   double with(const std::string& name, const std::vector<std::pair<ClaimKnob, double>>& knobs) {
     Job turned = job(name);
