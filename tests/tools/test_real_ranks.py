@@ -91,6 +91,15 @@ class RealRanks(unittest.TestCase):
         self.assertEqual(trace.read_bytes(), trace_again.read_bytes())
         self.assertEqual([0, 1], json.loads(mixed)["real"]["ranks"])
 
+    def test_doctor_asks_each_rank_how_it_reaches_each_other(self):
+        for count, command in [(3, ["doctor", "--peers", "-n", "3", "--json"]),
+                               (2, ["launch", "-n", "2", "--", PROGRAM, "doctor", "--peers", "--json"])]:
+            answer = json.loads(self.right(*command))
+            self.assertEqual(count, answer["ranks"])
+            pairs = [(pair["from"], pair["to"]) for pair in answer["pairs"]]
+            self.assertEqual([(a, b) for a in range(count) for b in range(count) if a != b], pairs)
+            self.assertEqual({("tcp", "shm")}, {(pair["small"], pair["large"]) for pair in answer["pairs"]})
+
     def on_machine(self, machine, nodes=1):
         """A scenario on a cluster whose links were measured on that machine."""
         nics = "" if nodes == 1 else ", nics: [{kind: ethernet, count: 1, bandwidth: 10 Gb/s, latency: 10 us}]"
