@@ -52,6 +52,30 @@ TEST_CASE("a trace is equal to itself, for every small strategy") {
   }
 }
 
+// The last events of a trace, too, and those of each of the two.
+TEST_CASE("an event that one of two traces lacks is a difference, wherever it stands") {
+  const Program program = compile(tiny_job({1, 2, 1}));
+  const Trace trace = timed_trace(program);
+  const auto count = static_cast<std::int64_t>(trace.events.size());
+  for (const std::size_t place : {std::size_t{0}, trace.events.size() / 2, trace.events.size() - 1}) {
+    Trace shorter = trace;
+    shorter.world = "real";
+    shorter.events.erase(shorter.events.begin() + static_cast<std::ptrdiff_t>(place));
+    for (const bool is_first : {false, true}) {
+      const Comparison comparison =
+          is_first ? compare(program, shorter, trace) : compare(program, trace, shorter);
+      CHECK(comparison.difference_count == 1);
+      CHECK(comparison.compared == count - 1);
+      REQUIRE(comparison.differences.size() == 1);
+      CHECK(comparison.differences[0].what == "missing");
+      CHECK(comparison.differences[0].a == (is_first ? 0 : 1));
+      CHECK(comparison.differences[0].b == (is_first ? 1 : 0));
+      CHECK((is_first ? comparison.a : comparison.b).world == "real");
+      CHECK((is_first ? comparison.b : comparison.a).world == trace.world);
+    }
+  }
+}
+
 TEST_CASE("each planted difference of what was done is found and named") {
   const Program program = compile(tiny_job({1, 2, 1}));
   const Trace trace = timed_trace(program);
