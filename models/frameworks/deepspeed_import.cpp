@@ -275,7 +275,7 @@ void read_batch(const Fields& fields, std::int64_t replicas, Train& train, Pipel
     throw Refusal(Exit::usage, "missing-setting", fields.where(),
                   "`train_batch_size` and `train_micro_batch_size_per_gpu` are missing",
                   "DeepSpeed needs one of them");
-  train.micro_batch = micro.value_or(*whole / std::max<std::int64_t>(steps.value_or(1) * replicas, 1));
+  train.micro_batch = micro ? *micro : *whole / std::max<std::int64_t>(steps.value_or(1) * replicas, 1);
   pipeline.micro_batches =
       steps.value_or(whole ? *whole / std::max<std::int64_t>(train.micro_batch * replicas, 1) : 1);
   train.global_batch = whole.value_or(train.micro_batch * pipeline.micro_batches * replicas);

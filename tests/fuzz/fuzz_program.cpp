@@ -7,6 +7,18 @@
 #include "tests/fuzz/target.hpp"
 
 namespace motley::tests {
+namespace {
+
+// As those do who read a Program from a file.
+void check_of_file(const Program& program, const Cluster& cluster) {
+  try {
+    check(program, cluster);
+  } catch (const Refusal& refusal) {
+    throw located(refusal, {.file = "input.program", .line = 1, .column = 1});
+  }
+}
+
+}  // namespace
 
 void take(const std::string& input) {
   static const Scenario small = read_scenario(
@@ -15,7 +27,7 @@ void take(const std::string& input) {
   const Program program = parse_program(input);
   const std::string text = print(program);
   MOTLEY_CHECK(print(parse_program(text)) == text);
-  check(program, small.job.cluster);
+  check_of_file(program, small.job.cluster);
   if (instruction_count(program) > kMostInstructions) return;
   Job job = small.job;
   job.train.sequence = program.sequence;

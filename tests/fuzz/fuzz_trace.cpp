@@ -9,13 +9,18 @@
 namespace motley::tests {
 namespace {
 
-// As `calibrate --from` does it, which knows the file.
-Samples measured_samples(const Program& program, const Trace& trace, const std::string& path) {
-  try {
-    return samples_of(program, trace);
-  } catch (const Refusal& refusal) {
-    throw located(refusal, {.file = path});
-  }
+void use(const Program& program, const Trace& trace) {
+  check_indices(program);
+  const Comparison comparison = compare(program, trace, trace);
+  check_finite(to_text(comparison));
+  check_finite(to_json(comparison));
+  Trace measured = trace;
+  measured.measured_ranks.clear();
+  for (const Rank rank : program.ranks.ids()) measured.measured_ranks.push_back(rank);
+  for (const OpFit& fit : fit_kernels(samples_of(program, measured)).ops)
+    for (const double figure :
+         {fit.rate.overhead_s, fit.rate.flops_per_s, fit.rate.bytes_per_s, fit.mean_error})
+      check_finite(fmt::format("{}", figure));
 }
 
 }  // namespace
@@ -24,17 +29,11 @@ void take(const std::string& input) {
   const std::string path = file_with(input);
   const Trace trace = read_trace(path);
   const Program program = read_program_of_trace(path);
-  check_indices(program);
-  const Comparison comparison = compare(program, trace, trace);
-  check_finite(to_text(comparison));
-  check_finite(to_json(comparison));
-  Trace measured = trace;
-  measured.measured_ranks.clear();
-  for (const Rank rank : program.ranks.ids()) measured.measured_ranks.push_back(rank);
-  for (const OpFit& fit : fit_kernels(measured_samples(program, measured, path), {.file = path}).ops)
-    for (const double figure :
-         {fit.rate.overhead_s, fit.rate.flops_per_s, fit.rate.bytes_per_s, fit.mean_error})
-      check_finite(fmt::format("{}", figure));
+  try {
+    use(program, trace);
+  } catch (const Refusal& refusal) {
+    throw located(refusal, {.file = path});  // as the commands do it, which know the file
+  }
 }
 
 }  // namespace motley::tests
