@@ -106,14 +106,6 @@ void check_names(const PlanPins& pins, const PlanPlaces& places, const Job& job)
   throw Refusal(Exit::usage, "contradicting-pins", places.place_of(key), message, hint, site);
 }
 
-// A kind of NIC that both groups have; Ethernet, which every node can get, where there is none.
-NicKind common_kind(const Cluster& cluster, int group, int other) {
-  for (const Nic& nic : cluster.groups[at(group)].nics)
-    for (const Nic& opposite : cluster.groups[at(other)].nics)
-      if (nic.kind == opposite.kind) return nic.kind;
-  return NicKind::ethernet;
-}
-
 // Groups that the pins want together and that no row of them, each joined to the next, connects.
 void check_links(const PlanPins& pins, const PlanPlaces& places, const Job& job) {
   if (pins.groups.size() < 2) return;
@@ -144,11 +136,13 @@ void check_links(const PlanPins& pins, const PlanPlaces& places, const Job& job)
                  fmt::format("the plan shall stand on `{}` and `{}`, and no byte may go between them",
                              name(wanted[0]), name(group)),
                  "leave out a group of `groups`, or allow a link");
-    throw Refusal(
-        Exit::infeasible, "unreachable", places.place_of("pins.groups"),
-        fmt::format("no link joins groups `{}` and `{}`", name(wanted[0]), name(group)),
-        fmt::format("pin one of them, or join them: `links: [{{between: [{}, {}], over: {}}}]`",
-                    name(wanted[0]), name(group), name_of(common_kind(job.cluster, wanted[0], group))));
+    const std::vector<NodeGroup>& groups = job.cluster.groups;
+    const NicKind kind =
+        fastest_shared_kind(groups[at(wanted[0])], groups[at(group)]).value_or(NicKind::ethernet);
+    throw Refusal(Exit::infeasible, "unreachable", places.place_of("pins.groups"),
+                  fmt::format("no link joins groups `{}` and `{}`", name(wanted[0]), name(group)),
+                  fmt::format("pin one of them, or join them: `links: [{{between: [{}, {}], over: {}}}]`",
+                              name(wanted[0]), name(group), name_of(kind)));
   }
 }
 
