@@ -56,6 +56,7 @@ std::string to_json(const std::vector<PlannedJob>& jobs) {
       row["bound_s"] = job.bound_s;
       row["ratio"] = job.ratio();
       row["degrees"] = job.degrees;
+      row["ended_early"] = job.ended_early;
     } else {
       row["refused"] = job.refused;
     }
@@ -99,6 +100,11 @@ std::string to_text(const std::vector<PlannedJob>& jobs, bool rows) {
         "{} more, whose published layouts need more memory than their chips have, as far as their sources "
         "say what is recomputed and sharded: the plan is no slower in {}\n",
         summary.not_fitting, summary.no_slower_not_fitting);
+  const auto early =
+      std::count_if(jobs.begin(), jobs.end(), [](const PlannedJob& job) { return job.ended_early; });
+  if (early > 0)
+    text += fmt::format(
+        "{} searches ended once their plan was no slower: their ratios could be lower still\n", early);
   text += fmt::format("planned / published: mean {:.3f}, worst {:.3f}\n", summary.mean_ratio,
                       summary.worst_ratio);
   return text;

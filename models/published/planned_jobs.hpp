@@ -19,6 +19,7 @@ struct PlannedJob {
   double published_s = 0;
   double planned_s = 0;  // 0: no plan
   double bound_s = 0;
+  bool ended_early = false;  // the search ended as the plan was no slower; going on might have made it faster
   std::string degrees = {};  // of the plan
   std::string refused = {};  // why there is no plan
   // Bytes that the published layout needs beyond its fullest chip; 0: it fits. Few sources print what was recomputed or

@@ -105,6 +105,29 @@ class Validate(Commands):
             self.assertLessEqual(job["bound_s"], job["planned_s"])
 
     @unless_sanitized
+    def test_searches_that_end_once_their_plan_is_no_slower_say_so(self):
+        command = ["validate", "--plans", "--until-no-slower", "zb", "--no-memory", "--evaluations", 60]
+        report = json.loads(self.right(*command, "--json"))
+        early = sum(job["ended_early"] for job in report["jobs"])
+        self.assertLess(0, early)
+        self.assertEqual(report["summary"]["jobs"],
+                         report["summary"]["no_slower"] + report["summary"]["no_slower_not_fitting"])
+        self.assertIn(f"{early} searches ended once their plan was no slower", self.right(*command))
+
+    @unless_sanitized
+    def test_a_published_size_of_buckets_is_found_again(self):
+        table = (pathlib.Path(ROOT) / "tests/validation/published_runs.csv").read_text().splitlines()
+        path = self.folder / "one.csv"
+        path.write_text("\n".join([table[0], *(row for row in table if row.startswith("mlperf-0210,"))]) + "\n")
+        report = json.loads(self.right("validate", "--plans", path, "--until-no-slower", "--no-memory", "--json"))
+        self.assertEqual([True], [job["ratio"] <= 1 for job in report["jobs"]])
+
+    def test_what_only_plans_have_is_refused_without_them(self):
+        run = motley("validate", "zb", "--until-no-slower")
+        self.assertEqual(2, run.returncode)
+        self.assertIn("--until-no-slower requires --plans", run.stderr)
+
+    @unless_sanitized
     def test_jobs_on_chips_without_nics_or_with_measured_layers_have_plans(self):
         report = json.loads(self.right("validate", "--plans", "sailorhet", "ascend", "--evaluations", 2, "--json"))
         self.assertEqual([], [job["refused"] for job in report["jobs"] if "refused" in job])

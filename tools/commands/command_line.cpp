@@ -16,6 +16,10 @@ Option Option::not_with(const Option& other) const {
   option_->excludes(other.option_);
   return *this;
 }
+Option Option::only_with(const Option& other) const {
+  option_->needs(other.option_);
+  return *this;
+}
 Option Option::not_negative() const {
   option_->check(CLI::NonNegativeNumber);
   return *this;

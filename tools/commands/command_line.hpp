@@ -36,6 +36,7 @@ class Option {
  public:
   Option required() const;
   Option not_with(const Option& other) const;
+  Option only_with(const Option& other) const;
   Option not_negative() const;
   Option between(int least, int most) const;
   Option between(double least, double most) const;

@@ -26,7 +26,7 @@ namespace {
 struct ValidateArguments {
   std::vector<std::string> what;
   bool rows = false, json = false, no_memory = false, collectives = false, claims = false, columns = false,
-       choices = false, plans = false;
+       choices = false, plans = false, until_no_slower = false;
   std::int64_t evaluations = 150;
   std::string show, out;
 };
@@ -121,8 +121,8 @@ Exit run(const ValidateArguments& options) {
     return Exit::ok;
   }
   if (options.plans) {
-    const std::vector<PlannedJob> jobs =
-        plan_published(rules, all, outcomes, static_cast<std::size_t>(options.evaluations));
+    const std::vector<PlannedJob> jobs = plan_published(
+        rules, all, outcomes, {static_cast<std::size_t>(options.evaluations), options.until_no_slower});
     write_result(options.json ? to_json(jobs) : to_text(jobs, options.rows), options.out);
     return Exit::ok;
   }
@@ -154,8 +154,14 @@ void add_validate(const Command& program) {
   const Option plans = command.flag(
       "--plans", options->plans,
       "plan each job anew, and compare the plan with the published layout that is predicted fastest");
-  command.option("--evaluations", options->evaluations,
-                 "with --plans: strategies of a job to simulate at most; default: 150");
+  command
+      .option("--evaluations", options->evaluations,
+              "with --plans: strategies of a job to simulate at most; default: 150")
+      .only_with(plans);
+  command
+      .flag("--until-no-slower", options->until_no_slower,
+            "with --plans: end each search once its plan is as fast as the published layout; sooner")
+      .only_with(plans);
   show.not_with(choices);
   plans.not_with(choices);
   show.not_with(plans);

@@ -55,7 +55,8 @@ Opponent opponent(const LayoutChoice& choice, const PublishedRules& rules,
 }  // namespace
 
 std::vector<PlannedJob> plan_published(const PublishedRules& rules, const std::vector<PublishedRun>& runs,
-                                       const std::vector<RunOutcome>& outcomes, std::size_t evaluations) {
+                                       const std::vector<RunOutcome>& outcomes,
+                                       const PlannedJobsOptions& options) {
   const std::vector<LayoutChoice> jobs = layout_choices(runs, outcomes, 1);
   Progress progress("planning", static_cast<std::int64_t>(jobs.size()));
   std::vector<PlannedJob> list;
@@ -71,8 +72,18 @@ std::vector<PlannedJob> plan_published(const PublishedRules& rules, const std::v
     planned.short_bytes = bytes;
     job.strategy = {};
     job.fidelity.fold = true;
+    bool reached = false;
+    PlanLimits limits;
+    limits.evaluations = options.evaluations;
+    if (options.until_no_slower) {
+      limits.has_time = [&] { return !reached; };
+      limits.progress = [&](std::size_t, double best, double) {
+        reached = reached || (best > 0 && best <= planned.published_s);
+      };
+    }
     try {
-      const Plan best = plan(job, judge_in_pool(false), {.evaluations = evaluations});
+      const Plan best = plan(job, judge_in_pool(false), limits);
+      planned.ended_early = best.end == PlanEnd::time;
       planned.planned_s = best.simulated_s;
       planned.bound_s = best.bound_s;
       planned.degrees = degrees_of(best.job.strategy);

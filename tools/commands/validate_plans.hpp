@@ -11,9 +11,16 @@
 
 namespace motley {
 
+struct PlannedJobsOptions {
+  std::size_t evaluations = 150;  // strategies of a job that are simulated at most
+  // A search ends once its plan is no slower than the published layout: it may have gone on to a faster one.
+  bool until_no_slower = false;
+};
+
 // Plans each job that these runs measured, on its chips and with its software, without its layouts being shown to the
-// planner. `outcomes` are those of `runs`, in their order. At most `evaluations` strategies of a job are simulated.
+// planner. `outcomes` are those of `runs`, in their order.
 std::vector<PlannedJob> plan_published(const PublishedRules& rules, const std::vector<PublishedRun>& runs,
-                                       const std::vector<RunOutcome>& outcomes, std::size_t evaluations);
+                                       const std::vector<RunOutcome>& outcomes,
+                                       const PlannedJobsOptions& options);
 
 }  // namespace motley

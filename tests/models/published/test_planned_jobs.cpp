@@ -54,3 +54,12 @@ TEST_CASE("the text has the jobs whose plan is slower, and all where they are as
   CHECK(to_text(jobs, true).find("a-1") != std::string::npos);
   CHECK(to_text(std::vector<PlannedJob>{}, true).find("jobs: 0;") != std::string::npos);
 }
+
+TEST_CASE(
+    "searches that ended once their plan was no slower are counted, as their ratios are no least ones") {
+  std::vector<PlannedJob> jobs = {job("a-1", 10, 9), job("a-2", 10, 10), job("a-3", 10, 8)};
+  CHECK(to_text(jobs, false).find("ended once") == std::string::npos);
+  jobs[0].ended_early = jobs[1].ended_early = true;
+  CHECK(to_text(jobs, false).find("2 searches ended once") != std::string::npos);
+  CHECK(to_json(jobs).find(R"("ended_early": true)") != std::string::npos);
+}
