@@ -124,7 +124,9 @@ std::vector<MoveKind> kinds_against(Purpose purpose) {
 
 // Overlap of transfers is no change against gradients, nor the other way round.
 bool is_against(const Move& move, Purpose purpose) {
-  const auto* turn_on = std::get_if<TurnOnOverlap>(&move.edits.front());
+  const Edit& edit = move.edits.front();
+  if (std::holds_alternative<SetBucketBytes>(edit)) return purpose != Purpose::pipeline;
+  const auto* turn_on = std::get_if<TurnOnOverlap>(&edit);
   return turn_on == nullptr || (turn_on->overlap == OverlapEdit::p2p) == (purpose == Purpose::pipeline);
 }
 

@@ -95,6 +95,8 @@ struct Applied {
     }
   }
 
+  void operator()(const SetBucketBytes& edit) const { job.strategy.bucket_bytes = edit.bytes; }
+
   void operator()(const TurnOnSequenceParallel&) const { job.strategy.sequence_parallel = true; }
 
   void operator()(const SetZero& edit) const { job.strategy.zero = edit.zero; }
@@ -181,6 +183,8 @@ struct Applied {
     });
   }
 
+  void operator()(const SetExpertWeights& edit) const { job.strategy.expert_weights = edit.weights; }
+
   void operator()(const SetOffload& edit) const {
     job.strategy.offload = edit.offload;
     for_each_stage(job, [](Stage& stage) { stage.offload.reset(); });
@@ -200,6 +204,10 @@ struct Typed {
 
   std::string operator()(const TurnOnOverlap& edit) const {
     return fmt::format("overlap: {{{}: true}}", name_of(edit.overlap));
+  }
+
+  std::string operator()(const SetBucketBytes& edit) const {
+    return fmt::format("overlap: {{bucket_bytes: {} B}}", edit.bytes);
   }
 
   std::string operator()(const TurnOnSequenceParallel&) const { return "sequence_parallel: true"; }
@@ -290,6 +298,10 @@ struct Typed {
     if (edit.expert_tensor_parallel != now.expert_cut())
       keys.push_back(fmt::format("expert_tensor_parallel: {}", edit.expert_tensor_parallel));
     return fmt::format("{}", fmt::join(keys, ", "));
+  }
+
+  std::string operator()(const SetExpertWeights& edit) const {
+    return fmt::format("expert_weights: {}", motley::name_of(edit.weights));
   }
 
   std::string operator()(const SetOffload& edit) const {

@@ -26,6 +26,11 @@ struct TurnOnOverlap {
   OverlapEdit overlap = OverlapEdit::p2p;
   bool operator==(const TurnOnOverlap&) const = default;
 };
+// Gradients in a bucket, where gradients or parameters overlap.
+struct SetBucketBytes {
+  std::int64_t bytes = 1;
+  bool operator==(const SetBucketBytes&) const = default;
+};
 struct TurnOnSequenceParallel {
   bool operator==(const TurnOnSequenceParallel&) const = default;
 };
@@ -90,15 +95,19 @@ struct SetExperts {
   std::int64_t expert_parallel = 1, expert_tensor_parallel = 1;
   bool operator==(const SetExperts&) const = default;
 };
+struct SetExpertWeights {
+  ExpertWeights weights = ExpertWeights::combine;
+  bool operator==(const SetExpertWeights&) const = default;
+};
 struct SetOffload {
   Offload offload;
   bool operator==(const SetOffload&) const = default;
 };
 
-using Edit =
-    std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, TurnOnSequenceParallel, SetZero,
-                 SetShardOver, SetReduceGradients, SetReshardAfterForward, SetResharding, SetMicroBatch,
-                 SetSchedule, SetVirtualStages, ShiftLayers, SetStages, SetDegrees, SetExperts, SetOffload>;
+using Edit = std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, SetBucketBytes,
+                          TurnOnSequenceParallel, SetZero, SetShardOver, SetReduceGradients,
+                          SetReshardAfterForward, SetResharding, SetMicroBatch, SetSchedule, SetVirtualStages,
+                          ShiftLayers, SetStages, SetDegrees, SetExperts, SetExpertWeights, SetOffload>;
 
 // Applies an edit. Throws the Refusal of a layout that is impossible; validate() checks whether the edited strategy
 // is legal.

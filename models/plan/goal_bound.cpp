@@ -77,8 +77,7 @@ std::vector<double> GoalBounds::weights_of(PlanObjective objective) const {
     const double watts =
         (nodes.chip.watts.value * kComputingPower + site.node_watts / nodes.chips_per_node) * site.pue;
     switch (objective) {
-      case PlanObjective::time:
-        weights.push_back(0);
+      case PlanObjective::time:  // no sum over chips
         break;
       case PlanObjective::price:
         weights.push_back(nodes.chip.price_per_hour.value / kSecondsPerHour);

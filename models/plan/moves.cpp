@@ -86,6 +86,23 @@ Edits recompute_layers_edits(const Job& job) {
   return edits;
 }
 
+// Half and twice the bytes of a bucket now: no less than the gradients of a layer, which are in one bucket, and no more
+// than those of the model.
+Edits bucket_edits(const Job& job) {
+  const Strategy& strategy = job.strategy;
+  if (!has_copies(strategy) || !(strategy.overlap_gradients || strategy.overlap_parameters)) return {};
+  std::int64_t most_cut = 1;
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const Stage& stage : pipeline.stages) most_cut = std::max(most_cut, stage.tensor_parallel);
+  const std::int64_t model = parameter_count(job.transformer) * bytes_of(job.train.gradients);
+  const std::int64_t layer = model / job.transformer.layers / most_cut, now = strategy.bucket_bytes;
+  constexpr std::int64_t kWhole = 8;  // bytes, which whole gradients of any format fill
+  Edits edits;
+  if (now > layer && now / 2 >= kWhole) edits.push_back(SetBucketBytes{now / 2 / kWhole * kWhole});
+  if (now < model) edits.push_back(SetBucketBytes{now * 2});
+  return edits;
+}
+
 Edits overlap_edits(const Job& job) {
   const Strategy& strategy = job.strategy;
   Edits edits;
@@ -96,6 +113,7 @@ Edits overlap_edits(const Job& job) {
   if (has_copies(strategy) && (strategy.zero == 1 || strategy.zero == 2))
     add(OverlapEdit::parameters, strategy.overlap_parameters);
   if (has_pipelines(strategy)) add(OverlapEdit::p2p, strategy.overlap_p2p);
+  for (Edit& edit : bucket_edits(job)) edits.push_back(std::move(edit));
   return edits;
 }
 
@@ -245,18 +263,20 @@ Edits degrees_edits(const Job& job) {
   return {list.begin(), list.end()};
 }
 
-// Experts over twice and half as many ranks; and uncut, over as many ranks more as they were cut into.
+// Experts weighed elsewhere; over twice and half as many ranks; and uncut, over as many ranks more as they were cut into.
 Edits experts_edits(const Job& job) {
+  if (job.transformer.experts.count == 0) return {};
+  const bool travel = job.strategy.expert_weights == ExpertWeights::activation;
+  Edits edits = {SetExpertWeights{travel ? ExpertWeights::combine : ExpertWeights::activation}};
   const Stage& first = job.strategy.templates[0].stages[0];
-  if (job.transformer.experts.count == 0 || any_stage(job.strategy, [&](const Stage& stage) {
+  if (any_stage(job.strategy, [&](const Stage& stage) {
         return stage.expert_parallel != first.expert_parallel || stage.expert_cut() != first.expert_cut() ||
                stage.tensor_parallel != first.tensor_parallel;
       }))
-    return {};
+    return edits;
   const std::int64_t ep = first.expert_parallel, cut = first.expert_cut();
   const std::int64_t ranks = job.strategy.templates[0].copies_of(first) * first.tensor_parallel,
                      experts = job.transformer.experts.count;
-  Edits edits;
   const auto add = [&](std::int64_t parallel, std::int64_t cut_in) {
     if (parallel * cut_in <= ranks && experts % parallel == 0) edits.push_back(SetExperts{parallel, cut_in});
   };

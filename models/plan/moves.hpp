@@ -15,7 +15,7 @@ namespace motley {
 enum class MoveKind : std::uint8_t {
   recompute,
   recompute_layers,
-  overlap,  // overlap of transfers, gradients or parameters
+  overlap,  // overlap of transfers, gradients or parameters, and the size of their buckets
   sequence_parallel,
   zero,
   sharding,  // over which replicas, and when, what `zero` says is divided and gathered
@@ -27,7 +27,7 @@ enum class MoveKind : std::uint8_t {
   layers,
   replicas,  // of some stages alone
   degrees,
-  experts,  // over how many ranks experts are divided
+  experts,  // over how many ranks experts are divided, and where they are weighed
   offload,
   combination,  // several edits that save memory, with the same degrees or others
 };

@@ -480,6 +480,7 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
   strategy.zero = pipeline.replicas * pipeline.context_parallel > 1 ? 1 : 0;
   strategy.overlap_parameters = strategy.zero > 0;
   strategy.schedule = pipeline.schedule;
+  strategy.expert_weights = planned_expert_weights(job.transformer);
   for (const PlannedStage& stage : pipeline.stages) {
     Stage& each = replica.stages.emplace_back();
     each.tensor_parallel = stage.way.tensor_parallel;

@@ -125,6 +125,7 @@ class Holmes {
       try {
         job.strategy = expand(job.transformer, job.train, way.tensor_parallel, stages, chips / stages);
         job.strategy.recompute = recompute;
+        job.strategy.expert_weights = planned_expert_weights(job.transformer);
         job.strategy.sequence_parallel = way.tensor_parallel > 1;
         overlap_optimizer(job);
         validate(job.transformer, job.train, job.strategy);

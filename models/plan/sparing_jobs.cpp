@@ -53,6 +53,7 @@ std::optional<Job> sparing_job(const Job& job, const std::vector<SparingGroup>& 
   if (job.train.micro_batch != 1) pipeline.micro_batch = 1;
   strategy.zero = replicas > 1 ? zero : 0;
   strategy.recompute = Recompute::full;
+  strategy.expert_weights = planned_expert_weights(job.transformer);
   if (way.offloads) {
     strategy.offload.optimizer = strategy.offload.activations = 1;
     for (const SparingGroup& each : row)

@@ -186,6 +186,7 @@ std::optional<Job> small_job(const Job& job, const StageWay& way, std::int64_t m
         expand(small.transformer, small.train, way.tensor_parallel, stages, replicas, way.context_parallel);
     for (Stage& stage : small.strategy.templates[0].stages) divide_experts(stage, way.expert_parallel);
     small.strategy.recompute = way.recompute;
+    small.strategy.expert_weights = planned_expert_weights(small.transformer);
     small.strategy.zero = replicas > 1 ? 1 : 0;
     small.strategy.sequence_parallel = way.tensor_parallel > 1;
     validate(small.transformer, small.train, small.strategy);
@@ -201,6 +202,10 @@ std::optional<Job> small_job(const Job& job, const StageWay& way, std::int64_t m
 void divide_experts(Stage& stage, std::int64_t expert_parallel) {
   stage.expert_parallel = expert_parallel;
   stage.expert_tensor_parallel = expert_parallel > 1 && stage.tensor_parallel > 1 ? 1 : 0;
+}
+
+ExpertWeights planned_expert_weights(const Transformer& transformer) {
+  return transformer.experts.count > 0 ? ExpertWeights::activation : ExpertWeights::combine;
 }
 
 std::array<double, StagePricer::kCountedStages> StagePricer::Peaks::with(double share_of_optimizer) const {
@@ -251,9 +256,9 @@ std::optional<StageSeconds> StagePricer::timed(const StageWay& way, std::int64_t
 std::optional<StageSeconds> StagePricer::timed_or_refused(const StageWay& way, std::int64_t micro_batch,
                                                           const Timing& timing) const {
   const LayerKinds kinds = layer_kinds(job_.transformer);
-  const std::optional<Job> small =
-      small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
+  std::optional<Job> small = small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
   if (!small) return std::nullopt;
+  if (timing.expert_weights) small->strategy.expert_weights = *timing.expert_weights;
   const Program program = compile(*small);
   const RankProgram& rank_program = program.program_of(Rank(0));
   const Chip& chip = job_.cluster.groups[at(way.group)].chip;
@@ -402,8 +407,8 @@ const StagePricer::LeastWork& StagePricer::least_work(int group) {
   least = {std::vector<double>(at(job_.transformer.layers), std::numeric_limits<double>::infinity()),
            std::numeric_limits<double>::infinity()};
   const std::int64_t chips = job_.cluster.groups[at(group)].chips_per_node;
-  const auto lower = [&](const StageWay& way, std::int64_t batch) {
-    const std::optional<StageSeconds> seconds = timed(way, batch, {false, 1});
+  const auto lower_if = [&](const StageWay& way, std::int64_t batch, ExpertWeights weights) {
+    const std::optional<StageSeconds> seconds = timed(way, batch, {false, 1, weights});
     if (!seconds) return;
     const double scale =
         static_cast<double>(way.tensor_parallel * way.context_parallel) / static_cast<double>(batch);
@@ -412,6 +417,10 @@ const StagePricer::LeastWork& StagePricer::least_work(int group) {
       const PassSeconds &before = seconds->layers[layer], &after = seconds->layers[layer + 1];
       least.layers[layer] = std::min(least.layers[layer], scale * (after.seconds() - before.seconds()));
     }
+  };
+  const auto lower = [&](const StageWay& way, std::int64_t batch) {
+    lower_if(way, batch, ExpertWeights::combine);
+    if (job_.transformer.experts.count > 0) lower_if(way, batch, ExpertWeights::activation);
   };
   // Kernels are the more efficient the more rows they have, but for steps that a half of the rows, or one sequence, may
   // avoid. A backward that is split takes no less than a whole one.

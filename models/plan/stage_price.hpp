@@ -53,6 +53,8 @@ struct StageBytes {
 
 // Divides the experts of a stage: over more than one rank, each expert is whole on its rank.
 void divide_experts(Stage& stage, std::int64_t expert_parallel);
+// Where a planned strategy begins to weigh experts: where their outputs need not be kept.
+ExpertWeights planned_expert_weights(const Transformer& transformer);
 
 struct StageSeconds {
   PassSeconds pass;  // of a pass, whatever the stage holds
@@ -124,6 +126,7 @@ class StagePricer {
   struct Timing {
     bool communicates = true;
     double slowness = 1;
+    std::optional<ExpertWeights> expert_weights = {};  // nothing: as planned
   };
   std::optional<StageSeconds> timed(const StageWay& way, std::int64_t micro_batch,
                                     const Timing& timing) const;

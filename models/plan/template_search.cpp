@@ -168,6 +168,7 @@ Job with_mix(const Job& job, const Kinds& kinds, const TemplateMix& mix, int zer
     const Strategy one = with_pipeline(job, pipeline).strategy;
     strategy.templates.push_back(one.templates.front());
     strategy.sequence_parallel = strategy.sequence_parallel || one.sequence_parallel;
+    strategy.expert_weights = one.expert_weights;
     has_stages = has_stages || pipeline.stages.size() > 1;
   }
   strategy.zero = zero;

@@ -61,6 +61,7 @@ std::optional<Job> with_degrees(const Job& job, const UniformDegrees& degrees, i
     if (degrees.micro_batch != job.train.micro_batch)
       planned.strategy.templates[0].micro_batch = degrees.micro_batch;
     planned.strategy.recompute = degrees.recompute;
+    planned.strategy.expert_weights = planned_expert_weights(job.transformer);
     planned.strategy.zero = degrees.data > 1 ? zero : 0;
     planned.strategy.sequence_parallel = degrees.tensor > 1;
     validate(planned.transformer, planned.train, planned.strategy);

@@ -90,3 +90,14 @@ TEST_CASE("groups that nothing joins cannot talk") {
     networks += (*cluster.topology)[*v].kind == VertexKind::network;
   CHECK(networks == 4);  // infiniband, roce, two separate ethernets
 }
+
+TEST_CASE("of the kinds of NIC that two groups share the fastest is taken, however slow it is") {
+  NodeGroup a, b;
+  a.nics = {{NicKind::ethernet, 1, 0.5, 0}, {NicKind::infiniband, 1, 0.25, 0}};
+  b.nics = {{NicKind::infiniband, 4, 0.25, 0}, {NicKind::roce, 1, 1e9, 0}};
+  CHECK(fastest_shared_kind(a, b) == NicKind::infiniband);
+  b.nics.push_back({NicKind::ethernet, 2, 0.2, 0});
+  CHECK(fastest_shared_kind(a, b) == NicKind::ethernet);
+  b.nics = {{NicKind::roce, 1, 1e9, 0}};
+  CHECK_FALSE(fastest_shared_kind(a, b));
+}

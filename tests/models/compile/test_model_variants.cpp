@@ -141,3 +141,21 @@ TEST_CASE("real ranks refuse what they do not compute, by its key") {
   t.experts.count = 2;
   CHECK(simulated_only(t) == "activation: gelu");
 }
+
+TEST_CASE(
+    "recomputing as many layers as each stage has is recomputing the stage, further predictions and all") {
+  for (const char* name : {"deepseek-v3", "mixtral"}) {
+    Job whole = tests::tiny_job({1, 2, 1}, tests::with_extra_predictions(tests::tiny_variant(name)));
+    whole.strategy.recompute = Recompute::full;
+    Job counted = whole, fewer = whole;
+    for (Stage& stage : counted.strategy.templates[0].stages)
+      stage.recompute_layers = stage.last_layer - stage.first_layer;
+    Stage& last = fewer.strategy.templates[0].stages.back();
+    last.recompute_layers = last.last_layer - last.first_layer - 1;
+    Program program = compile(counted);
+    program.strategy_hash = compile(whole).strategy_hash;
+    INFO(name);
+    REQUIRE(program == compile(whole));
+    REQUIRE(compile(fewer).rank_programs != compile(whole).rank_programs);
+  }
+}

@@ -300,3 +300,15 @@ TEST_CASE("a pipeline that recomputes alike recomputes at least as much in every
   }
   CHECK(changed > 100);
 }
+
+TEST_CASE("where layers keep nothing, no stage has less than one that recomputes", "[plan]") {
+  PartialBytes bytes;
+  bytes.kept.fixed = 3;
+  bytes.again.fixed = 5;
+  bytes.again.layer = 2;
+  CHECK(bytes.least().fixed == 5);
+  CHECK(bytes.least().layer == 2);
+  bytes.kept.layer_in_flight = bytes.again.layer_in_flight =
+      1;  // what recomputing needs beside the layers is spared
+  CHECK(bytes.least().fixed == 3);
+}

@@ -272,3 +272,27 @@ TEST_CASE("stages with as many chunks as even layers allow are found, with a lig
       for (std::size_t j = i + 1; j < search.best.size(); ++j) CHECK(search.best[i] != search.best[j]);
   }
 }
+
+TEST_CASE("chips alike are as slow together whether they stand in one group or in several", "[plan]") {
+  Job one = tiny_job({1, 1, 1}, Family::llama);
+  NodeGroup& group = one.cluster.groups[0];
+  group.nodes = 32;
+  group.chips_per_node = 1;
+  group.nics = {{NicKind::ethernet, 1, 1e9, 1e-6}};
+  group.chip.software.variation = {0.05, "assumed"};
+  one.train.global_batch = 64;
+  Job two = one;
+  two.cluster.groups[0].nodes = 12;
+  two.cluster.groups.push_back(two.cluster.groups[0]);
+  two.cluster.groups[1].name = "more";
+  two.cluster.groups[1].nodes = 20;
+  build_topology(one.cluster);
+  build_topology(two.cluster);
+  StagePricer of_one(one), of_two(two);
+  CHECK(of_one.slowness(0) > 1);
+  CHECK(of_two.slowness(0) == Approx(of_one.slowness(0)));
+  CHECK(of_two.slowness(1) == Approx(of_one.slowness(0)));
+  CHECK(of_two.few_ranks_step_s() == Approx(of_one.few_ranks_step_s()));
+  CHECK(of_one.few_ranks_step_s() ==
+        Approx(2 * 64 * of_one.least_work(0).seconds() / 32));  // half of the chips take twice as long
+}

@@ -108,6 +108,8 @@ TEST_CASE("Holmes's islands are InfiniBand, then RoCE, then the rest; HeteroAuto
   CHECK(islands_in_order(cluster) == std::vector<int>{0, 1, 2});
   std::swap(cluster.groups[0], cluster.groups[2]);
   CHECK(islands_in_order(cluster) == std::vector<int>{1, 2, 0});
+  std::swap(cluster.groups[0], cluster.groups[1]);
+  CHECK(islands_in_order(cluster) == std::vector<int>{0, 2, 1});
   cluster = load_cluster("h2-four-types-1024");
   const std::vector<int> order = groups_by_memory(cluster);
   for (std::size_t i = 0; i + 1 < order.size(); ++i) {
