@@ -33,6 +33,22 @@ TEST_CASE("figures that made the runs are found again") {
   CHECK(world.asked() < 6 * 11);  // the fit ends when figures no longer move
 }
 
+TEST_CASE("the errors are told as a fit begins, and after each of its rounds") {
+  std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  PowerWorld world(figures, runs, figures.prior().mean + random_vector(figures.count(), 0.2, 5));
+  std::vector<int> told;
+  std::vector<double> worst;
+  Fit fit(figures, runs, {"megatron-2023"}, [&](int round, const Eigen::VectorXd& errors) {
+    told.push_back(round);
+    worst.push_back(errors.cwiseAbs().maxCoeff());
+  });
+  fit.run(world, figures.prior().mean, 2);
+  CHECK(told == std::vector<int>{0, 1, 2});
+  CHECK(worst.front() == errors_of(world, runs, figures.prior().mean).cwiseAbs().maxCoeff());
+  CHECK(worst.back() == errors_of(world, runs, fit.values()).cwiseAbs().maxCoeff());
+}
+
 TEST_CASE(
     "by the shipped priors errors of the runs fall to a tenth, and a repeated fit is the same to the bit") {
   std::vector<FitRun> runs = some_runs();

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What commands answer, word for word: the cases of one page of tests/answers. README.md there says how they look.
 
-Arguments: the program, the source tree, the page. With MOTLEY_REWRITE=1 the answers are written anew.
+Arguments: the program, beside which other programs of the pages stand, the source tree, the page. With
+MOTLEY_REWRITE=1 the answers are written anew.
 """
 
 import concurrent.futures
@@ -63,7 +64,7 @@ def answer_of(case, shared):
                 answer += f"== {value}\n" + shortened(steady(content, folder))
                 continue
             words = shlex.split(value.replace("ROOT", str(ROOT)))
-            run = subprocess.run([PROGRAM, *words[1:]], cwd=folder, env=environment, text=True, capture_output=True,
+            run = subprocess.run([PROGRAM.parent / words[0], *words[1:]], cwd=folder, env=environment, text=True, capture_output=True,
                                  stdin=subprocess.DEVNULL, check=False)
             told = run.stdout + "".join(f"stderr: {line}\n" for line in run.stderr.splitlines())
             if kind == "command":

@@ -100,6 +100,11 @@ class RealRanks(unittest.TestCase):
             self.assertEqual([(a, b) for a in range(count) for b in range(count) if a != b], pairs)
             self.assertEqual({("tcp", "shm")}, {(pair["small"], pair["large"]) for pair in answer["pairs"]})
 
+    def test_a_lone_rank_has_no_peers_to_ask(self):
+        run = motley("launch", "-n", "1", "--", PROGRAM, "doctor", "--peers", "--json")
+        self.assertEqual(2, run.returncode)
+        self.assertIn("one rank has no peers", run.stderr)
+
     def on_machine(self, machine, nodes=1):
         """A scenario on a cluster whose links were measured on that machine."""
         nics = "" if nodes == 1 else ", nics: [{kind: ethernet, count: 1, bandwidth: 10 Gb/s, latency: 10 us}]"

@@ -25,6 +25,29 @@ Experts experts(std::int64_t count, std::int64_t per_token) {
   return e;
 }
 
+// The chance that a token takes any of the experts [first, last), over all choices of groups and of experts in them.
+double chance_of_any(const ExpertRouting& routing, const std::vector<double>& odds, std::size_t first,
+                     std::size_t last) {
+  const std::size_t each = odds.size() / at(routing.groups);
+  double all = 0, any = 0;
+  for (std::uint32_t groups = 0; groups < 1U << routing.groups; ++groups) {
+    if (std::popcount(groups) != routing.groups_per_token) continue;
+    for (std::uint32_t set = 0; set < 1U << odds.size(); ++set) {
+      if (std::popcount(set) != routing.per_token) continue;
+      double weight = 1;
+      bool touches = false;
+      for (std::size_t i = 0; i < odds.size(); ++i) {
+        if ((set >> i & 1U) == 0) continue;
+        weight *= (groups >> (i / each) & 1U) != 0 ? odds[i] : 0;
+        touches = touches || (i >= first && i < last);
+      }
+      all += weight;
+      if (touches) any += weight;
+    }
+  }
+  return any / all;
+}
+
 double block_seconds(const Job& job) {
   const Program program = compile(job);
   double seconds = 0;
@@ -75,6 +98,46 @@ TEST_CASE("skewed routing costs time where tiles are wasted, and never FLOPs") {
   CHECK(compile(even).rank_programs.front().streams[kComputeStream].instructions[0].flops ==
         compile(skewed).rank_programs.front().streams[kComputeStream].instructions[0].flops);
   CHECK(block_seconds(skewed) != block_seconds(even));
+}
+
+TEST_CASE("copies to distinct nodes are those of all sets of experts that a token may take") {
+  for (const auto& [groups, groups_per_token] : {std::pair(1, 1), std::pair(4, 2), std::pair(4, 3)})
+    for (const double skew : {0.0, 0.4, 0.6}) {  // that no expert is taken by every token
+      const ExpertRouting routing{8, 3, groups, groups_per_token, skew, 5};
+      const std::vector<double> shares = expert_shares(experts(8, 3), skew, 5, 0);
+      std::vector<double> odds;
+      for (const double share : shares) odds.push_back(3 * share / (1 - 3 * share));
+      double busiest = 0, rank = 0, node = 0;
+      for (std::size_t first = 0; first < 8; first += 2) {  // four ranks, of two experts each
+        const double copies = 3 * (shares[first] + shares[first + 1]);
+        busiest = std::max(busiest, copies);
+        rank = std::max(rank, std::min(copies, chance_of_any(routing, odds, first, first + 2)));
+      }
+      for (std::size_t first = 0; first < 8; first += 4)  // two nodes, of two ranks each
+        node = std::max(node, chance_of_any(routing, odds, first, first + 4));
+      const DistinctCopies copies = distinct_copies(routing, 4, 2);
+      INFO(groups << " groups, " << groups_per_token << " taken, skew " << skew);
+      CHECK(copies.a_rank == Approx(rank / busiest));
+      CHECK(copies.a_node == Approx(node / busiest));
+    }
+}
+
+TEST_CASE("a routing is refused by the work of counting its copies, of experts and of groups") {
+  const auto is_refused = [](std::int64_t count, std::int64_t per_token, std::int64_t groups,
+                             std::int64_t parts) {
+    try {
+      refuse_dear_routing({count, per_token, groups, groups, 0, 1}, parts);
+      return false;
+    } catch (const Refusal&) {
+      return true;
+    }
+  };
+  // 2 parts (count K + groups^2 K^2) steps, of 10^9 at most.
+  CHECK_FALSE(is_refused(256, 8, 1, 1024));
+  CHECK_FALSE(is_refused(128, 32, 64, 119));
+  CHECK(is_refused(128, 32, 64, 120));
+  CHECK_FALSE(is_refused(65'536, 30, 1, 254));
+  CHECK(is_refused(65'536, 30, 1, 255));
 }
 
 TEST_CASE("narrow matmuls leave head, router, norms and attention as they are") {
