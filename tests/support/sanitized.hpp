@@ -1,6 +1,8 @@
 // Whether this build has sanitizers. They see in few draws what they can see, and each draw takes four times as long.
 #pragma once
 
+#include <cstdlib>
+
 namespace motley::tests {
 
 #if defined(__has_feature)  // Clang, and GCC from 14 on
@@ -34,5 +36,8 @@ template <class T>
 constexpr T least_of(T count) {
   return kSanitized ? count / 8 : count;
 }
+
+// Whether a law that takes minutes is tried on all its draws, as `tools/test --all` does; else on some of them.
+inline bool tries_every_draw() { return !kSanitized && std::getenv("MOTLEY_EVERY_DRAW") != nullptr; }
 
 }  // namespace motley::tests
