@@ -99,6 +99,12 @@ class RealRanks(unittest.TestCase):
             pairs = [(pair["from"], pair["to"]) for pair in answer["pairs"]]
             self.assertEqual([(a, b) for a in range(count) for b in range(count) if a != b], pairs)
             self.assertEqual({("tcp", "shm")}, {(pair["small"], pair["large"]) for pair in answer["pairs"]})
+            self.assertEqual([f"one host: rank {b} reads the memory of rank {a}" for a, b in pairs],
+                             [pair["why"] for pair in answer["pairs"]])
+
+    def test_a_launch_leaves_its_json_to_the_ranks(self):
+        run = motley("launch", "-n", "2", "--json", "--", "sh", "-c", "exit 3")
+        self.assertEqual((3, ""), (run.returncode, run.stdout))
 
     def test_a_lone_rank_has_no_peers_to_ask(self):
         run = motley("launch", "-n", "1", "--", PROGRAM, "doctor", "--peers", "--json")

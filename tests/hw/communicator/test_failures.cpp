@@ -200,8 +200,10 @@ TEST_CASE("one who is silent is blamed, even where the oldest messages of others
         }
       },
       impatient(0.5));
-  for (std::size_t i = 0; i < 2; ++i)
+  for (std::size_t i = 0; i < 2; ++i) {
     CHECK_THAT(text_of(thrown[i]), Catch::Contains("rank 2 does not answer"));
+    CHECK_THAT(text_of(thrown[i]), Catch::Contains("a message of 100 bytes"));
+  }
 }
 
 TEST_CASE("data that do not fit into their message end the run, and not a byte beyond it is written",

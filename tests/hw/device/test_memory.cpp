@@ -7,6 +7,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -127,3 +128,19 @@ TEST_CASE("memory that the system does not let be pinned is the host's, and says
 
 }  // namespace
 }  // namespace motley
+
+TEST_CASE("memory that is given back is the system's again", "[memory]") {
+  const auto addresses = [] {  // pages that this process has addresses for
+    std::int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages;
+  };
+  constexpr std::size_t kBytes = std::size_t{64} << 20U;
+  for (const MemoryKind kind : {MemoryKind::host, MemoryKind::guarded}) {
+    memory_of(kind, kBytes);
+    const std::int64_t before = addresses();
+    for (int i = 0; i < 64; ++i) memory_of(kind, kBytes);
+    CAPTURE(name_of(kind));
+    CHECK((addresses() - before) * sysconf(_SC_PAGESIZE) < std::int64_t{8} * std::int64_t{kBytes});
+  }
+}

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "hw/launch/connections.hpp"
+#include "hw/transport/tcp/handshake.hpp"
 #include "hw/transport/wire.hpp"
 #include "models/base/refusal.hpp"
 #include "tests/support/ranks.hpp"
@@ -234,4 +235,48 @@ TEST_CASE("long messages pass whole, both ways at once", "[connections]") {
   other.join();
   CHECK(same);
   CHECK(came == mine);
+}
+
+TEST_CASE("one who mirrors the proof of the other end is not taken for an end of the job") {
+  const JobToken token("a");
+  for (const bool mirrors : {false, true}) {
+    const auto [dials, accepts] = connection();
+    Handshake dialer = Handshake::of_dialer(token, {ConnectionPurpose::data, 1_rank, 0_rank, 0});
+    if (!mirrors) {
+      Handshake acceptor = Handshake::of_acceptor(token);
+      Handshake::State here = Handshake::State::goes_on, there = here;
+      for (int i = 0; i < 1000 && (here == Handshake::State::goes_on || there == Handshake::State::goes_on);
+           ++i) {
+        if (here == Handshake::State::goes_on) here = dialer.advance(dials);
+        if (there == Handshake::State::goes_on) there = acceptor.advance(accepts);
+        sleep_for(0.001);
+      }
+      CHECK(here == Handshake::State::done);
+      CHECK(there == Handshake::State::done);
+      continue;
+    }
+    // Its challenge is any, as eight bytes name the protocol, and its welcome the proof that the dialer has just sent.
+    const auto [of_real, real] = connection();
+    Handshake acceptor = Handshake::of_acceptor(token);
+    acceptor.advance(real);
+    std::vector<std::byte> challenge(8 + sizeof(Nonce)), answer(1000);
+    of_real.read_all(challenge, kEnough_s);
+    accepts.write_all(challenge, kEnough_s);
+    std::size_t length = 0;
+    Handshake::State state = Handshake::State::goes_on;
+    for (int i = 0; i < 10'000 && length < sizeof(Proof); ++i) {
+      state = dialer.advance(dials);
+      length += accepts.read_some(std::span(answer).subspan(length));
+      sleep_for(0.001);
+    }
+    REQUIRE(length > sizeof(Proof));
+    accepts.write_all(std::span<const std::byte>(answer).subspan(length - sizeof(Proof), sizeof(Proof)),
+                      kEnough_s);
+    for (int i = 0; i < 10'000 && state == Handshake::State::goes_on; ++i) {
+      state = dialer.advance(dials);
+      sleep_for(0.001);
+    }
+    CHECK(state == Handshake::State::failed);
+    CHECK_THAT(dialer.complaint(), Catch::Contains("does not have the token"));
+  }
 }

@@ -118,3 +118,16 @@ TEST_CASE("a part that is slow and that a cluster does not have is refused") {
   CHECK(tests::refusal_on_page([&] { build_topology(cluster); }) ==
         tests::expected_refusal("out-of-bounds: a slow node past the last"));
 }
+
+TEST_CASE("a measured spread has the speeds of its quantiles, with straight lines between them") {
+  const Spread spread = Spread::measured({{0, 0.5}, {0.5, 0.9}, {0.5, 1}, {1, 1.2}});
+  CHECK(spread.varies());
+  CHECK(spread.quantiles().size() == 4);
+  CHECK(spread.speed_at(0) == 0.5);
+  CHECK(spread.speed_at(0.25) == Approx(0.7));
+  CHECK(spread.speed_at(0.75) == Approx(1.1));
+  CHECK(spread.speed_at(1) == 1.2);
+  CHECK(spread.share_below(0.7) == Approx(0.25));
+  CHECK(spread.share_below(0.95) == Approx(0.5));
+  CHECK(spread != Spread{});
+}

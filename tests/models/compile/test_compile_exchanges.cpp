@@ -190,3 +190,22 @@ TEST_CASE("where every rank has all experts there is nothing to hide, and nothin
   job.strategy.overlap_experts = false;
   CHECK(with.rank_programs == compile(job).rank_programs);
 }
+
+TEST_CASE("experts are divided over the ranks of stages that have some, and of no other") {
+  Transformer transformer = tiny_variant("mixtral");
+  transformer.layers = 4;
+  transformer.experts.dense_layers = {0, 1};
+  for (const std::int64_t cut : {1, 2, 3}) {  // layers in the first stage
+    Job job = tiny_job({1, 2, 2}, transformer);
+    std::vector<Stage>& stages = job.strategy.templates[0].stages;
+    stages[0].last_layer = stages[1].first_layer = cut;
+    for (Stage& stage : stages) stage.expert_parallel = 2;
+    const Program program = compile(job);
+    for (const Rank rank : program.ranks.ids()) {
+      const RankProgram& rank_program = program.program_of(rank);
+      const bool has_experts = rank_program.chunks[ChunkId(0)].last_layer > 2;
+      CAPTURE(cut, rank.value());
+      CHECK(rank_program.expert_parallel == (has_experts ? 2 : 1));
+    }
+  }
+}

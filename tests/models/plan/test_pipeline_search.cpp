@@ -8,6 +8,7 @@
 #include "models/check/memory.hpp"
 #include "models/compile/compile.hpp"
 #include "models/compile/predicted_order.hpp"
+#include "models/plan/least_pipeline.hpp"
 #include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_search.hpp"
 #include "models/schedule/schedule.hpp"
@@ -295,4 +296,47 @@ TEST_CASE("chips alike are as slow together whether they stand in one group or i
   CHECK(of_two.few_ranks_step_s() == Approx(of_one.few_ranks_step_s()));
   CHECK(of_one.few_ranks_step_s() ==
         Approx(2 * 64 * of_one.least_work(0).seconds() / 32));  // half of the chips take twice as long
+}
+
+TEST_CASE("a search whose time ends before it has looked at all says so", "[plan]") {
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    const Job job = small_job(seed);
+    const PipelineForm form;
+    StagePricer pricer(job);
+    int asked = 0;
+    const PipelineSearch whole = search_pipelines(
+        job, pricer, 64,
+        [&] {
+          ++asked;
+          return true;
+        },
+        form);
+    CHECK(whole.is_whole);
+    for (int most = 0; most < asked; ++most) {
+      int left = most;
+      const PipelineSearch cut = search_pipelines(
+          job, pricer, 64, [&] { return left-- > 0; }, form);
+      CAPTURE(seed, most, asked);
+      CHECK_FALSE(cut.is_whole);
+    }
+  }
+}
+
+TEST_CASE("a family without a pipeline below the limit has none, whatever was found in another one",
+          "[plan]") {
+  int found = 0;
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    const Job job = small_job(seed);
+    StagePricer pricer(job);
+    LeastPipeline least(job, pricer, {});
+    ShapeFamily family;
+    const std::optional<PlannedPipeline> first = least.below(family, std::numeric_limits<double>::infinity());
+    if (!first) continue;
+    ++found;
+    CHECK_FALSE(least.below(family, first->estimate_s / 2));
+    const std::optional<PlannedPipeline> again = least.below(family, first->estimate_s * 1.01);
+    REQUIRE(again);
+    CHECK(again->estimate_s == first->estimate_s);
+  }
+  CHECK(found > 0);
 }
