@@ -263,7 +263,7 @@ Edits degrees_edits(const Job& job) {
   return {list.begin(), list.end()};
 }
 
-// Experts weighed elsewhere; over twice and half as many ranks; and uncut, over as many ranks more as they were cut into.
+// Experts weighed elsewhere; over twice and half as many ranks; and uncut, over as many more as they were cut into.
 Edits experts_edits(const Job& job) {
   if (job.transformer.experts.count == 0) return {};
   const bool travel = job.strategy.expert_weights == ExpertWeights::activation;

@@ -64,7 +64,8 @@ def answer_of(case, shared):
                 answer += f"== {value}\n" + shortened(steady(content, folder))
                 continue
             words = shlex.split(value.replace("ROOT", str(ROOT)))
-            run = subprocess.run([PROGRAM.parent / words[0], *words[1:]], cwd=folder, env=environment, text=True, capture_output=True,
+            program = PROGRAM.parent / words[0]
+            run = subprocess.run([program, *words[1:]], cwd=folder, env=environment, text=True, capture_output=True,
                                  stdin=subprocess.DEVNULL, check=False)
             told = run.stdout + "".join(f"stderr: {line}\n" for line in run.stderr.splitlines())
             if kind == "command":
