@@ -27,7 +27,7 @@ struct ValidateArguments {
   std::vector<std::string> what;
   bool rows = false, json = false, no_memory = false, collectives = false, claims = false, columns = false,
        choices = false, plans = false, until_no_slower = false;
-  std::int64_t evaluations = 150;
+  std::int64_t evaluations = 400;
   std::string show, out;
 };
 
@@ -156,7 +156,7 @@ void add_validate(const Command& program) {
       "plan each job anew, and compare the plan with the published layout that is predicted fastest");
   command
       .option("--evaluations", options->evaluations,
-              "with --plans: strategies of a job to simulate at most; default: 150")
+              "with --plans: strategies of a job to simulate at most; default: 400")
       .only_with(plans);
   command
       .flag("--until-no-slower", options->until_no_slower,

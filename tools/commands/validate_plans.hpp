@@ -12,7 +12,7 @@
 namespace motley {
 
 struct PlannedJobsOptions {
-  std::size_t evaluations = 150;  // strategies of a job that are simulated at most
+  std::size_t evaluations = 400;  // strategies of a job that are simulated at most
   // A search ends once its plan is no slower than the published layout: it may have gone on to a faster one.
   bool until_no_slower = false;
 };
