@@ -22,6 +22,10 @@ namespace {
 
 using Keys = std::map<std::string, std::string>;
 
+// The values of keys that are not printed where they have these values.
+const Keys kNotPrinted = {
+    {"reduce_gradients", "each"}, {"reshard_after_forward", "true"}, {"expert_weights", "combine"}};
+
 // The keys in a name: {"overlap.gradients": "true"} for "overlap: {gradients: true}". A list keeps its text.
 Keys keys_of(const std::string& name) {
   Keys keys;
@@ -68,9 +72,8 @@ bool is_said(const KeyDifference& difference, const Keys& keys) {
   if (ends_with_key(path, "recompute_layers") && keys.contains("recompute")) return now.empty();
   if (path.find("offload") != std::string::npos && of_stage)
     return now.empty() && (keys.contains("offload.optimizer") || keys.contains("offload.activations"));
-  for (const std::string option : {"reduce_gradients", "reshard_after_forward"})
-    if (says(option) && now.empty())
-      return keys.at(option) == (option == "reduce_gradients" ? "each" : "true");
+  for (const auto& [option, standard] : kNotPrinted)
+    if (says(option) && now.empty()) return keys.at(option) == standard;
   if (path == "offload.activations" && keys.contains("offload.optimizer")) return now == "0";
   if (ends_with_key(path,
                     "stages.0.resharding"))  // a schedule may put a stage before a chunk of the first one
@@ -124,8 +127,7 @@ bool is_as_said(const Keys& keys, const Job& job) {
     if (key == "micro_batch") return values["train.micro_batch"];
     if (key == "layers") return layer_counts(job.strategy);
     if (key == "zero" && values["zero"].empty()) return std::string("0");
-    if (key == "reduce_gradients" && values[key].empty()) return std::string("each");
-    if (key == "reshard_after_forward" && values[key].empty()) return std::string("true");
+    if (kNotPrinted.contains(key) && values[key].empty()) return kNotPrinted.at(key);
     return values[key];
   };
   for (const auto& [key, typed] : keys) {
