@@ -1,5 +1,6 @@
 // Programs of models whose layers vary from Llama's: windows, chunks, sinks, caps, further norms and biases. Read next:
 // models/compile/layer.cpp, models/compile/attention.cpp.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -156,6 +157,13 @@ TEST_CASE(
     program.strategy_hash = compile(whole).strategy_hash;
     INFO(name);
     REQUIRE(program == compile(whole));
+    const auto& blocks =
+        program.program_of(Rank(1)).blocks;  // of the last stage, with the further predictions
+    REQUIRE(std::any_of(blocks.begin(), blocks.end(), [&](const Block& block) {
+      return std::any_of(block.kernels.begin(), block.kernels.end(), [&](const Kernel& kernel) {
+        return kernel.recompute && kernel.layer >= whole.transformer.layers;
+      });
+    }));
     REQUIRE(compile(fewer).rank_programs != compile(whole).rank_programs);
   }
 }
