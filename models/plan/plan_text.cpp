@@ -149,8 +149,11 @@ std::string to_text(const PlanReport& report) {
                       format_seconds(plan.bound_s), format_percent(plan.simulated_s / plan.bound_s - 1));
   if (plan.form_bound_s)
     text += fmt::format(
-        "  no pipeline of equal replicas under 1f1b that {}reduces gradients after it takes less than {}{}\n",
-        may_offload(plan.job.cluster) ? "offloads nothing and " : "", format_seconds(*plan.form_bound_s),
+        "  no pipeline of equal replicas under 1f1b that {}{}reduces gradients after it takes less than "
+        "{}{}\n",
+        may_offload(plan.job.cluster) ? "offloads nothing and " : "",
+        plan.job.transformer.experts.count > 0 ? "weighs experts at their activation and " : "",
+        format_seconds(*plan.form_bound_s),
         plan.simulated_s < *plan.form_bound_s
             ? ""
             : fmt::format(": {} below the plan", format_percent(1 - *plan.form_bound_s / plan.simulated_s)));

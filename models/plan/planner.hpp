@@ -46,8 +46,8 @@ struct Plan {
   Goal goal;
   double value_bound = 0;  // no strategy of this job that meets the targets has a lower value of the goal
   // No pipeline of the form that was searched (equal replicas, 1F1B, zero 1, gradients reduced after the last backward,
-  // nothing offloaded; any chips in any order, any part of a stage recomputed) is faster. Moves leave that form, so the
-  // plan may be faster. Nothing: no such pipeline fits.
+  // nothing offloaded, experts weighed as planned_expert_weights() says; any chips in any order, any part of a stage
+  // recomputed) is faster. Moves leave that form, so the plan may be faster. Nothing: no such pipeline fits.
   std::optional<double> form_bound_s;
   std::optional<double> own_s;            // the step under the job's own strategy, where it has one that fits
   std::optional<Verdict> own;             // the verdict on it

@@ -8,6 +8,7 @@
 #include "models/check/memory.hpp"
 #include "models/compile/compile.hpp"
 #include "models/compile/predicted_order.hpp"
+#include "models/cost/compute_cost.hpp"
 #include "models/plan/least_pipeline.hpp"
 #include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_search.hpp"
@@ -339,4 +340,29 @@ TEST_CASE("a family without a pipeline below the limit has none, whatever was fo
     CHECK(again->estimate_s == first->estimate_s);
   }
   CHECK(feasible > 0);
+}
+
+TEST_CASE("no step of a model with experts takes less work than the bound, wherever these are weighed",
+          "[plan]") {
+  int models = 0;
+  for (const std::string& name : variants())
+    for (const std::int64_t sequences : {1, 4}) {
+      Job job = tiny_job({1, 1, 1}, tiny_variant(name));
+      if (job.transformer.experts.count == 0) continue;
+      ++models;
+      job.train.global_batch = job.train.micro_batch = sequences;
+      job.strategy.templates[0].micro_batches = 1;
+      const double least_s = static_cast<double>(sequences) * StagePricer(job).least_work(0).seconds();
+      for (const ExpertWeights weights : every<ExpertWeights>()) {
+        job.strategy.expert_weights = weights;
+        const Program program = compile(job);
+        double seconds = 0;
+        for (const Block& block : program.program_of(Rank(0)).blocks)
+          for (const Kernel& kernel : block.kernels)
+            seconds += kernel_time(kernel, program.precision, job.cluster.groups[0].chip, nullptr).seconds;
+        CAPTURE(name, sequences, name_of(weights));
+        CHECK(least_s <= seconds * (1 + 1e-9));
+      }
+    }
+  CHECK(models > 4);
 }
