@@ -147,16 +147,17 @@ std::string to_text(const PlanReport& report) {
                                  format_seconds(plan.simulated_s), ablations_text(report.request.ablate));
   text += fmt::format("  no strategy takes less than {}: the plan is at most {} above the best\n",
                       format_seconds(plan.bound_s), format_percent(plan.simulated_s / plan.bound_s - 1));
-  if (plan.form_bound_s)
+  if (plan.form_bound_s) {
+    const bool has_experts = plan.job.transformer.experts.count > 0;
     text += fmt::format(
         "  no pipeline of equal replicas under 1f1b that {}{}reduces gradients after it takes less than "
         "{}{}\n",
-        may_offload(plan.job.cluster) ? "offloads nothing and " : "",
-        plan.job.transformer.experts.count > 0 ? "weighs experts at their activation and " : "",
-        format_seconds(*plan.form_bound_s),
+        may_offload(plan.job.cluster) ? has_experts ? "offloads nothing, " : "offloads nothing and " : "",
+        has_experts ? "weighs experts at their activation and " : "", format_seconds(*plan.form_bound_s),
         plan.simulated_s < *plan.form_bound_s
             ? ""
             : fmt::format(": {} below the plan", format_percent(1 - *plan.form_bound_s / plan.simulated_s)));
+  }
   text += goal_lines(report);
   if (plan.own_s)
     text += fmt::format("  the scenario's own strategy takes {} ({:+.1f} %)\n", format_seconds(*plan.own_s),
