@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -154,7 +157,33 @@ void check_instruction_of_rank(const Program& program, Rank rank, const Instruct
   check_task(*collective, static_cast<int>(program.groups[*entry.groups[collective->slot]].ranks.size()));
 }
 
-void check_rank(const Program& program, Rank rank) {
+// Instructions of a class that ask unlike things of its ranks, in their order. There are many ranks, and few of these.
+std::vector<const Instruction*> unlike_instructions(const RankProgram& rank_program) {
+  const auto asked_by = [](const Collective& collective) {
+    return std::tuple<GroupSlot, CollectiveKind, std::int32_t, std::int64_t, bool, bool,
+                      const std::vector<std::int64_t>&>(collective.slot, collective.kind, collective.root,
+                                                        collective.bytes, collective.expected > 0,
+                                                        collective.tensors.empty(), collective.part_bytes);
+  };
+  const auto asks_less = [&](const Collective* a, const Collective* b) {
+    return asked_by(*a) < asked_by(*b);
+  };
+  std::set<const Collective*, decltype(asks_less)> collectives(asks_less);
+  std::set<PeerSlot> slots;
+  std::vector<const Instruction*> list;
+  for (const Stream& stream : rank_program.streams)
+    for (const Instruction& instruction : stream.instructions) {
+      const PeerMessage* const message = instruction.message();
+      const auto* const collective = instruction.as<Collective>();
+      if ((message != nullptr && slots.insert(message->slot).second) ||
+          (collective != nullptr && collectives.insert(collective).second))
+        list.push_back(&instruction);
+    }
+  return list;
+}
+
+// `instructions`: unlike_instructions() of the rank's class.
+void check_rank(const Program& program, Rank rank, const std::vector<const Instruction*>& instructions) {
   const RankEntry& entry = program.ranks[rank];
   const RankProgram& rank_program = program.rank_programs[entry.rank_program];
   const std::int64_t parts = rank_program.context_parallel;
@@ -166,9 +195,7 @@ void check_rank(const Program& program, Rank rank) {
     if (group && !program.groups.has(*group)) refuse_rank(rank, "a group that is not there");
   for (const Shard& shard : rank_program.shards)
     if (!has_group(entry, shard.slot)) refuse_rank(rank, "a shard that no group holds");
-  for (const Stream& stream : rank_program.streams)
-    for (const Instruction& instruction : stream.instructions)
-      check_instruction_of_rank(program, rank, instruction);
+  for (const Instruction* instruction : instructions) check_instruction_of_rank(program, rank, *instruction);
 }
 
 // Each rank of a group knows the group, and is in it once.
@@ -358,7 +385,9 @@ void check_indices(const Program& program) {
   check_members(program);
   for (const RankEntry& entry : program.ranks)
     if (!program.rank_programs.has(entry.rank_program)) refuse_program("a rank of no class");
-  for (Rank rank : program.ranks.ids()) check_rank(program, rank);
+  IdTable<RankProgramId, std::vector<const Instruction*>> asking;
+  for (const RankProgram& rank_program : program.rank_programs) asking.add(unlike_instructions(rank_program));
+  for (Rank rank : program.ranks.ids()) check_rank(program, rank, asking[program.ranks[rank].rank_program]);
 }
 
 std::vector<StageMemory> check(const Program& program, const Cluster& cluster, double fragmentation) {

@@ -45,19 +45,37 @@ double normal_quantile(double share) {
   return std::isfinite(step) ? z - step / (1 + z * step / 2) : z;
 }
 
+namespace {
+
+// Logarithms of the shares of a normal distribution above -z and below -z, at equal steps of z from 0 to kMost.
+struct LogShares {
+  static constexpr double kMost = 9;
+  static constexpr int kSteps = 360;
+  std::array<double, kSteps + 1> above{}, below{};
+  LogShares() {
+    for (int i = 0; i <= kSteps; ++i) {
+      const double share_below = normal_share_below(-(kMost * i / kSteps));
+      above[at(i)] = std::log1p(-share_below);
+      below[at(i)] = std::log(share_below);
+    }
+  }
+};
+
+}  // namespace
+
 // The integral of x d(F(x)^count), by parts: above 0 of 1 - F^count, and below 0 of -F^count.
 double expected_largest(double count) {
   MOTLEY_CHECK(count >= 1);
-  constexpr double kMost = 9;
-  constexpr int kSteps = 360;
+  static const LogShares shares;  // every cost of a kernel asks for this
+  constexpr int kSteps = LogShares::kSteps;
   double sum = 0;
   for (int i = 0; i <= kSteps; ++i) {
-    const double z = kMost * i / kSteps, weight = i == 0 || i == kSteps ? 1 : i % 2 == 1 ? 4 : 2;
-    const double above = -std::expm1(count * std::log1p(-normal_share_below(-z)));
-    const double below = std::exp(count * std::log(normal_share_below(-z)));
+    const double weight = i == 0 || i == kSteps ? 1 : i % 2 == 1 ? 4 : 2;
+    const double above = -std::expm1(count * shares.above[at(i)]);
+    const double below = std::exp(count * shares.below[at(i)]);
     sum += weight * (above - below);
   }
-  return sum * kMost / kSteps / 3;
+  return sum * LogShares::kMost / kSteps / 3;
 }
 
 Spread Spread::normal(double deviation, double mean) {

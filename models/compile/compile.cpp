@@ -124,7 +124,7 @@ const std::vector<CompilePass>& compile_passes() {
 Program place_ranks(const Job& job) {
   validate(job.transformer, job.train, job.strategy);
   Program program;
-  place(job, program);
+  place_stages(job, program);
   return program;
 }
 

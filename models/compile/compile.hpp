@@ -20,7 +20,7 @@ struct CompilePass {
 const std::vector<CompilePass>& compile_passes();
 
 Program compile(const Job& job);
-// Ranks and groups alone, as compile() places them. It refuses only what has no place.
+// Ranks alone, without groups, as compile() places them. It refuses only what has no place.
 Program place_ranks(const Job& job);
 
 }  // namespace motley

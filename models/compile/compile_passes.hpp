@@ -19,6 +19,8 @@ std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtua
 // gathers the whole. `kind`: activation_gather or gradient_gather.
 bool gathers(const Job& job, const RankProgram& rank_program, ChunkId chunk, GroupKind kind);
 
+// Ranks on their chips, without the groups that place() adds to them.
+void place_stages(const Job& job, Program& program);                 // place.cpp
 void place(const Job& job, Program& program);                        // place.cpp
 void build_kernels(const Job& job, Program& program);                // kernels.cpp
 void divide_state(const Job& job, Program& program);                 // divide.cpp

@@ -310,7 +310,7 @@ void refuse_too_many(const Job& job) {
 
 }  // namespace
 
-void place(const Job& job, Program& program) {
+void place_stages(const Job& job, Program& program) {
   refuse_too_many(job);
   set_job(job, program);
   FreeChips chips(job.cluster);
@@ -326,6 +326,10 @@ void place(const Job& job, Program& program) {
     first_sequence += pipeline.replicas * pipeline.micro_batches *
                       (pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch);
   }
+}
+
+void place(const Job& job, Program& program) {
+  place_stages(job, program);
   add_tensor_groups(program);
   add_expert_groups(program);
   add_context_groups(program);

@@ -32,7 +32,7 @@ namespace {
 // Share of a model's layers that are at least as large as its last one. Assumes: those that are not are few, as the
 // three first of DeepSeek-V3's 61.
 constexpr double kMostlyAlike = 0.9;
-constexpr std::size_t kLikely = 3;  // shapes that are laid out before all bounds are known
+constexpr std::size_t kLikely = 2;  // families that are laid out before all bounds are known
 
 // At most `most` of the stages that each of several segments may have: each keeps one, and the rest is shared out in
 // proportion. All 0: there are more segments than that.
@@ -331,13 +331,12 @@ class FamilySearch {
         least_(job, pricer, form) {}
 
   PipelineSearch run(const std::function<bool()>& has_time) {
-    // The likeliest shapes give limits for the bounds of all, and something to judge if time is short. Pipelines under
-    // 1F1B come first: they limit what is looked for of the others.
-    for (std::size_t i = 0, likely = 0; i < families_.size() && likely < kLikely && has_time(); ++i)
-      if (is_bounded(i) && bound(i, BoundDetail::time) < cut_s(i)) {
-        lay_out(families_[i]);
-        ++likely;
-      }
+    // The likeliest families give limits for the bounds of all, and something to judge if time is short. Pipelines
+    // under 1F1B come first: they limit what is looked for of the others.
+    for (const std::size_t i : likeliest()) {
+      if (!has_time()) break;
+      if (bound(i, BoundDetail::time) < cut_s(i)) lay_out(i);
+    }
     const bool is_whole = run(has_time, true) && run(has_time, false);
     // A bound of infinity stays: what does not fit does not fit on fewer ranks.
     if (std::isfinite(bound_s_)) bound_s_ = std::min(bound_s_, pricer_.few_ranks_step_s());
@@ -355,6 +354,18 @@ class FamilySearch {
       return std::pair(bound_s, family) > std::pair(other.bound_s, other.family);
     }
   };
+
+  // Families under 1F1B.
+  std::vector<std::size_t> likeliest() {
+    std::vector<std::pair<double, std::size_t>> order;
+    for (std::size_t i = 0; i < families_.size(); ++i)
+      if (is_bounded(i)) order.emplace_back(likely_step_s(job_, pricer_, families_[i]), i);
+    std::sort(order.begin(), order.end());
+    if (order.size() > kLikely) order.resize(kLikely);
+    std::vector<std::size_t> list;
+    for (const auto& [step_s, family] : order) list.push_back(family);
+    return list;
+  }
 
   double cut_s(std::size_t family) const { return finder_.cut_s(families_[family].schedule); }
   // Returns whether there was time for all.
@@ -423,7 +434,7 @@ class FamilySearch {
       case Step::time:
         return push(bound(entry.family, BoundDetail::memory), Step::memory);
       case Step::memory:
-        lay_out(families_[entry.family]);
+        lay_out(entry.family);
         if (is_bounded(entry.family)) push(entry.bound_s, Step::laid_out);
         return;
       case Step::laid_out:
@@ -441,7 +452,9 @@ class FamilySearch {
     return !has_unlike_cuts(segments) && segments.front().tensor_parallel == family.cut;
   }
 
-  void lay_out(const ShapeFamily& family) {
+  void lay_out(std::size_t i) {
+    if (!laid_out_.insert(i).second) return;
+    const ShapeFamily& family = families_[i];
     finder_.use(family.shape);
     for (const Row& segments : sets_) {
       if (!holds(family, segments)) continue;
@@ -456,6 +469,7 @@ class FamilySearch {
   std::vector<ShapeFamily> families_;
   std::vector<Row> sets_;
   std::vector<double> bounds_;  // of the families, as far as they are known
+  std::set<std::size_t> laid_out_;
   PipelineFinder finder_;
   LeastPipeline least_;
   std::priority_queue<Entry> queue_;

@@ -138,21 +138,25 @@ void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
   jobs.insert(jobs.end(), middle, std::make_move_iterator(others.end()));
 }
 
-// Adds jobs of pipelines that closed forms call fastest, and of those whose chunks lie in a V.
-// A framework that runs them may not be able to say that stages recompute unlike.
+// Jobs of pipelines that closed forms call fastest. A framework that runs them may not be able to say that stages
+// recompute unlike.
 void add_pipelines(const Job& job, StagePricer& pricer, const std::vector<PlannedPipeline>& best,
-                   const PipelineForm& form, double most_s, const PlanLimits& limits,
-                   const std::function<bool()>& has_time, std::vector<Job>& jobs) {
+                   double most_s, const PlanLimits& limits, std::vector<Job>& jobs) {
   for (const PlannedPipeline& pipeline : with_more_in_flight(best, pricer)) {
     if (pipeline.estimate_s > most_s) continue;
     add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
     const std::optional<PlannedPipeline> alike = limits.as_run ? recomputing_alike(pipeline) : std::nullopt;
     if (alike) add_with_expert_overlap(with_pipeline(job, *alike), jobs);
   }
-  std::vector<Job> in_v;
+}
+
+// Jobs of pipelines whose chunks lie in a V.
+std::vector<Job> v_proposals(const Job& job, StagePricer& pricer, const PipelineForm& form, double most_s,
+                             const std::function<bool()>& has_time) {
+  std::vector<Job> jobs;
   for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, form, kInV, most_s, has_time))
-    add_with_expert_overlap(with_pipeline(job, pipeline), in_v);
-  add_some_early(std::move(in_v), jobs);
+    add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
+  return jobs;
 }
 
 std::vector<Job> unlike_proposals(const Job& job, StagePricer& pricer, const PipelineForm& form,
@@ -244,34 +248,48 @@ std::vector<VariantResult> variant_results(const std::vector<std::string>& varia
   return results;
 }
 
-// What closed forms propose, in the order in which it is judged.
+// What closed forms propose.
 struct Proposed {
-  std::vector<Job> jobs;
-  std::vector<Job> replicated;  // their stages are replicated unlike: judged after all else
+  PipelineForm form;
+  std::vector<PlannedPipeline> pipelines;
+  double most_s = 0;      // what is estimated to take longer is not judged
+  std::vector<Job> jobs;  // in the order in which they are judged
+  bool has_all_kinds = false;
 };
 
-// `plan`: counts what is looked at, and has the best strategy that was simulated.
-Proposed search(const Job& job, StagePricer& pricer, const PlanLimits& limits, Plan& plan) {
-  const PipelineForm form = pinned(limits.form, limits.pins, job);
-  const std::function<bool()>& has_time = limits.has_search_time ? limits.has_search_time : limits.has_time;
-  const PipelineSearch search = search_pipelines(job, pricer, kProposed, has_time, form);
+const std::function<bool()>& search_time(const PlanLimits& limits) {
+  return limits.has_search_time ? limits.has_search_time : limits.has_time;
+}
+
+// Pipelines with equal replicas. `plan`: counts what is looked at, and has the best strategy that was simulated.
+Proposed propose_pipelines(const Job& job, StagePricer& pricer, const PlanLimits& limits, Plan& plan) {
+  Proposed proposed;
+  proposed.form = pinned(limits.form, limits.pins, job);
+  PipelineSearch search = search_pipelines(job, pricer, kProposed, search_time(limits), proposed.form);
   plan.explored += search.explored;
   plan.pruned += search.pruned;
   if (!search.best.empty() && std::isfinite(search.bound_s)) plan.form_bound_s = search.bound_s;
-  Proposed proposed;
-  std::vector<Job>& jobs = proposed.jobs;
+  proposed.pipelines = std::move(search.best);
   if (!limits.goal.is_shortest_step())
-    for (const PlannedPipeline& pipeline : search_parts(job, pricer, limits.goal, kProposed, has_time, form))
-      jobs.push_back(with_pipeline(job, pipeline));
-  const double most_s = most_estimate_s(search.best, limits.goal, plan.simulated_s);
-  add_pipelines(job, pricer, search.best, form, most_s, limits, has_time, jobs);
-  add_some_early(sharded_proposals(job, pricer, kSharded, most_s), jobs);
-  add_some_early(offloading_proposals(job, form, search.best, has_time), jobs);
-  add_some_early(unlike_proposals(job, pricer, form, search.best, most_s, has_time), jobs);
-  if (form.has_unlike_replicas)
-    for (Job& each : replica_proposals(job, pricer, search.best, kReplicated, has_time))
-      proposed.replicated.push_back(as_written(std::move(each), job.train));
+    for (const PlannedPipeline& pipeline :
+         search_parts(job, pricer, limits.goal, kProposed, search_time(limits), proposed.form))
+      proposed.jobs.push_back(with_pipeline(job, pipeline));
+  proposed.most_s = most_estimate_s(proposed.pipelines, limits.goal, plan.simulated_s);
+  add_pipelines(job, pricer, proposed.pipelines, proposed.most_s, limits, proposed.jobs);
   return proposed;
+}
+
+// Strategies of other kinds, some of them early.
+void add_other_kinds(const Job& job, StagePricer& pricer, const PlanLimits& limits, Proposed& proposed) {
+  const std::function<bool()>& has_time = search_time(limits);
+  const PipelineForm& form = proposed.form;
+  const double most_s = proposed.most_s;
+  std::vector<Job>& jobs = proposed.jobs;
+  add_some_early(v_proposals(job, pricer, form, most_s, has_time), jobs);
+  add_some_early(sharded_proposals(job, pricer, kSharded, most_s), jobs);
+  add_some_early(offloading_proposals(job, form, proposed.pipelines, has_time), jobs);
+  add_some_early(unlike_proposals(job, pricer, form, proposed.pipelines, most_s, has_time), jobs);
+  proposed.has_all_kinds = true;
 }
 
 class Planner {
@@ -393,7 +411,15 @@ class Planner {
   }
 
   void judge_proposals() {
-    if (!proposed_) proposed_ = search(job_, pricer_, limits_, plan_);
+    if (!proposed_) {
+      proposed_ = propose_pipelines(job_, pricer_, limits_, plan_);
+      // Whoever has little time has a plan before more is looked for.
+      std::vector<Job> first = proposed_->jobs;
+      cut_to(first, kEarly);
+      judge_all(first);
+    }
+    if (!goes_on()) return;
+    if (!proposed_->has_all_kinds) add_other_kinds(job_, pricer_, limits_, *proposed_);
     judge_all(proposed_->jobs);
   }
 
@@ -402,7 +428,12 @@ class Planner {
     if (!pinned(limits_.form, limits_.pins, job_).has_unlike_replicas) return;
     judged_.clear();
     improved_s_ = plan_.simulated_s;
-    if (proposed_) judge_all(proposed_->replicated);
+    if (proposed_ && goes_on()) {
+      std::vector<Job> jobs =
+          replica_proposals(job_, pricer_, proposed_->pipelines, kReplicated, limits_.has_time);
+      for (Job& job : jobs) job = as_written(std::move(job), job_.train);
+      judge_all(jobs);
+    }
     if (stands()) improve({plan_.job, plan_.verdict}, true);
   }
 
@@ -458,12 +489,12 @@ class Planner {
     std::vector<Job> together;
     std::set<std::string> together_keys;
     for (std::size_t i = 0; i <= jobs.size(); ++i) {
+      if ((i < jobs.size() || !together.empty()) && !goes_on()) return;
       const std::optional<Job> job = i < jobs.size() ? as_judged(jobs[i]) : std::nullopt;
       if (job && keeps_pins(*job) && !known_.contains(key_of(*job)) &&
           together_keys.insert(key_of(*job)).second)
         together.push_back(*job);
       if (together.empty() || (i < jobs.size() && together.size() < limits_.together)) continue;
-      if (!goes_on()) return;
       if (cut_to(together, until_ - plan_.judged)) plan_.end = PlanEnd::evaluations;
       const double useful_s = improved_s_ > 0 ? improved_s_ : longest_start_s(judged_);
       const std::vector<Verdict> verdicts = judge_useful(together, judge_, limits_, useful_s);

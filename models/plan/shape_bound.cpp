@@ -196,26 +196,28 @@ void ShapeBound::add_choices(std::vector<Choice>& list, const Form& form, std::s
   if (heavy >= 1 && light + heavy > 1) add(light + heavy);
 }
 
-std::vector<ShapeBound::Place> ShapeBound::places_of(const Form& form, double most_s) const {
-  std::vector<Place> places;
+std::vector<ShapeBound::Places> ShapeBound::places_of(const Form& form, double most_s) const {
+  std::vector<Places> list;
   for (std::size_t behind = 0; behind < std::min(fits_.size(), at(form.most)); ++behind) {
-    Place& place = places.emplace_back();
     const Fits& fits = fits_[behind];
+    if (fits.inner.empty()) {
+      if (!list.empty()) ++list.back().count;
+      continue;
+    }
+    Places places;
     for (std::size_t i = 0; i < fits.inner.size(); ++i) {
       const StageOption& option = shape_.options[i];
       const double once_s = option.pass_s + (behind == 0 ? option.head_s : 0);
-      add_choices(place.inner, form, i, fits.inner[i], once_s, most_s);
-      add_first_choices(place.first, form, i, fits.first[i], once_s, most_s);
+      add_choices(places.inner, form, i, fits.inner[i], once_s, most_s);
+      add_first_choices(places.first, form, i, fits.first[i], once_s, most_s);
     }
-    if (!fits.inner.empty() && place.inner.empty() && place.first.empty()) {
-      places.pop_back();
-      break;
-    }
+    if (places.inner.empty() && places.first.empty()) break;
+    list.push_back(std::move(places));
   }
-  return places;
+  return list;
 }
 
-ShapeBound::Sum ShapeBound::sum_of(const Form& form, const std::vector<Place>& places, double layer_price,
+ShapeBound::Sum ShapeBound::sum_of(const Form& form, const std::vector<Places>& places, double layer_price,
                                    const std::vector<double>& option_prices) const {
   const auto cheapest = [&](const std::vector<Choice>& list) {
     std::pair<double, const Choice*> best{kInfinite, nullptr};
@@ -225,33 +227,43 @@ ShapeBound::Sum ShapeBound::sum_of(const Form& form, const std::vector<Place>& p
     }
     return best;
   };
-  std::vector<const Choice*> inner;
+  std::vector<const Choice*> inner;  // of each of the places
   const Choice* first = nullptr;
   double before = 0, least = kInfinite;
-  std::size_t stages = 0;
-  std::pair<double, const Choice*> last_first, last_inner;
-  for (std::size_t behind = 0; behind < places.size(); ++behind) {
-    const bool is_alike = behind > 0 && places[behind].inner.empty() && places[behind].first.empty();
-    if (!is_alike) last_first = cheapest(places[behind].first);
-    if (static_cast<std::int64_t>(behind) + 1 >= form.fewest && before + last_first.first < least) {
-      least = before + last_first.first;
-      first = last_first.second;
-      stages = behind;
+  std::int64_t behind = 0, stages = 0;  // behind these places; behind the first stage
+  for (const Places& alike : places) {
+    const auto [inner_cost, inner_choice] = cheapest(alike.inner);
+    const auto [first_cost, first_choice] = cheapest(alike.first);
+    // Each stage more adds the same: the first stage is the last one of these places, or the first that it may be.
+    const std::int64_t last = inner_choice == nullptr ? 0 : alike.count - 1;
+    const std::int64_t more = inner_choice != nullptr && inner_cost < 0
+                                  ? last
+                                  : std::max<std::int64_t>(0, form.fewest - 1 - behind);
+    const double cost = before + (more > 0 ? static_cast<double>(more) * inner_cost : 0) + first_cost;
+    if (behind + more + 1 >= form.fewest && more <= last && cost < least) {
+      least = cost;
+      first = first_choice;
+      stages = behind + more;
     }
-    if (!is_alike) last_inner = cheapest(places[behind].inner);
-    if (last_inner.second == nullptr) break;
-    before += last_inner.first;
-    inner.push_back(last_inner.second);
+    if (inner_choice == nullptr) break;
+    before += static_cast<double>(alike.count) * inner_cost;
+    behind += alike.count;
+    inner.push_back(inner_choice);
   }
   if (first == nullptr) return {kInfinite, 0, 0, {}};
   Sum sum{least + layer_price * shape_.layers, 0, 0, std::vector<double>(shape_.options.size(), 0)};
-  const auto count = [&](const Choice& choice) {
-    sum.stages[choice.option] += 1;
-    sum.cost += choice.cost;
-    sum.layers += choice.layers;
+  const auto count = [&](const Choice& choice, std::int64_t times) {
+    const auto weight = static_cast<double>(times);
+    sum.stages[choice.option] += weight;
+    sum.cost += weight * choice.cost;
+    sum.layers += weight * choice.layers;
   };
-  for (std::size_t behind = 0; behind < stages; ++behind) count(*inner[behind]);
-  count(*first);
+  for (std::size_t i = 0; stages > 0; ++i) {
+    const std::int64_t times = std::min(stages, places[i].count);
+    count(*inner[i], times);
+    stages -= times;
+  }
+  count(*first, 1);
   return sum;
 }
 
@@ -276,7 +288,7 @@ std::vector<ShapeBound::Resource> ShapeBound::resources_of(const Range& range) c
 ShapeBound::Bound ShapeBound::of_form(const Form& form, const Range& range, double enough_s) const {
   constexpr int kPivots = 300;
   if (form.most < form.fewest) return {kInfinite, {}};
-  const std::vector<Place> places = places_of(form, range.most_s);
+  const std::vector<Places> places = places_of(form, range.most_s);
   const std::vector<Resource> resources = resources_of(range);
   const std::size_t rows = 2 + resources.size(), options = shape_.options.size();
   const double constant_s = form.slower * form.longest * range.least_s, nothing_s = kNothing * at_once_s();

@@ -89,10 +89,10 @@ class ShapeBound {
     double layers = 0, cost = 0;
     std::size_t option = 0;
   };
-  // Choices for a stage with so many behind it; for one that also has the embedding. Both empty: those of the place
-  // before.
-  struct Place {
+  // So many stages in a row that have the same choices: as they are, and with the embedding, too.
+  struct Places {
     std::vector<Choice> inner, first;
+    std::int64_t count = 1;
   };
   struct Fit {  // most layers of a stage by its memory: that recompute nothing, and all
     double light = 0, most = 0;
@@ -116,7 +116,8 @@ class ShapeBound {
   std::vector<Form> forms(const Range& range) const;
   Bound of_form(const Form& form, const Range& range, double enough_s) const;
   std::vector<Resource> resources_of(const Range& range) const;
-  std::vector<Place> places_of(const Form& form, double most_s) const;
+  // From the last stage to the first.
+  std::vector<Places> places_of(const Form& form, double most_s) const;
   Fit fit(const StageOption& option, std::int64_t behind, bool is_first) const;
   // Chips without which no pipeline holds all layers in stages of at most `most_s`.
   double least_chips(double most_s) const;
@@ -125,7 +126,7 @@ class ShapeBound {
   void add_first_choices(std::vector<Choice>& list, const Form& form, std::size_t option, const Fit& fit,
                          double once_s, double most_s) const;
   // The pipeline with the least sum at these prices of a layer, and of a stage of each option.
-  Sum sum_of(const Form& form, const std::vector<Place>& places, double layer_price,
+  Sum sum_of(const Form& form, const std::vector<Places>& places, double layer_price,
              const std::vector<double>& option_prices) const;
 
   BoundedShape shape_;

@@ -1,7 +1,9 @@
 #include "models/plan/shape_family.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,13 @@ class FamilyOptions {
 
   const BoundedShape& bounded() const { return bounded_; }
 
+  // Of pipelines whose stages are all cut alike, on all chips: m - 1 of the longest stages and one of each.
+  double likely_step_s() const {
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const std::int64_t cut : cuts()) least_s = std::min(least_s, likely_step_s(cut));
+    return least_s;
+  }
+
   // Counts the bytes of the options of those stages, where they have none yet. Returns whether there was one.
   bool count_bytes(const std::vector<double>& stages, BoundDetail detail) {
     bool is_new = false;
@@ -62,6 +71,40 @@ class FamilyOptions {
   }
 
  private:
+  std::set<std::int64_t> cuts() const {
+    std::set<std::int64_t> cuts;
+    for (const StageWay& way : ways_) cuts.insert(way.tensor_parallel);
+    return cuts;
+  }
+
+  double likely_step_s(std::int64_t cut) const {
+    constexpr double kClose = 0.01;
+    struct Stages {
+      double count = 0, pass_s = 0, layer_s = 0;
+    };
+    std::vector<Stages> list;
+    double all = 0, most_s = 0;
+    for (std::size_t i = 0; i < ways_.size(); ++i) {
+      const StageOption& option = bounded_.options[i];
+      if (ways_[i].tensor_parallel != cut) continue;
+      list.push_back(
+          {std::floor(bounded_.chips[option.group] / option.chips), option.pass_s, option.layer_s});
+      all += list.back().count;
+      most_s = std::max(most_s, option.pass_s + bounded_.layers * option.layer_s);
+    }
+    const auto holds_all = [&](double longest_s) {
+      double layers = 0;
+      for (const Stages& each : list)
+        layers += each.count * std::max(0.0, std::floor((longest_s - each.pass_s) / each.layer_s));
+      return layers >= bounded_.layers;
+    };
+    for (double least_s = 0; most_s - least_s > kClose * most_s;) {
+      const double middle_s = (least_s + most_s) / 2;
+      (holds_all(middle_s) ? most_s : least_s) = middle_s;
+    }
+    return (bounded_.micro_batches - 1 + std::min(all, bounded_.layers)) * most_s;
+  }
+
   void add(int group, std::int64_t cut, std::int64_t stage_chips) {
     const StageWay way{group, cut, Recompute::none, family_.shape.context_parallel,
                        family_.shape.expert_parallel};
@@ -149,6 +192,10 @@ class FamilyOptions {
 };
 
 }  // namespace
+
+double likely_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& family) {
+  return FamilyOptions(job, pricer, family, BoundDetail::work).likely_step_s();
+}
 
 double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& family, BoundDetail detail,
                     double enough_s) {

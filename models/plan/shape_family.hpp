@@ -23,6 +23,9 @@ struct ShapeFamily {
   bool reduces_last = true, gathers_last = false;  // as PipelineForm says
 };
 
+// A rough estimate of the family's least step under 1F1B, as if memory had no end: it tells which one to look at first.
+double likely_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& family);
+
 // No pipeline of the family takes less under 1F1B on an idle network; under other schedules, none is estimated to take
 // less. Under 1F1B and with all details, it counts how long its ranks wait for the slowest of as many as they are;
 // estimates do not. Infinite: there is none. A bound of `enough_s` or more need not be the best one.

@@ -1,5 +1,5 @@
 // Seconds come from the kernels of a job with one stage, layer by layer. Bytes come from two pipelines of four stages,
-// with two and with four layers a stage: their middle stages have three and two micro-batches in flight, which tells
+// with one and with two layers a stage: their middle stages have three and two micro-batches in flight, which tells
 // what a layer keeps, what a micro-batch keeps, and what is there once.
 #include "models/plan/stage_price.hpp"
 
@@ -326,24 +326,24 @@ std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t m
   alike.group = first_alike(way.group);
   const auto [place, is_new] = peaks_.try_emplace({key_of(alike, micro_batch), counted});
   if (is_new)
-    place->second = {peaks(alike, micro_batch, counted, 2, Schedule::one_f_one_b),
-                     peaks(alike, micro_batch, counted, 4, Schedule::one_f_one_b)};
-  const auto& [of_two_layers, of_four_layers] = place->second;
-  if (!of_two_layers || !of_four_layers) return std::nullopt;
+    place->second = {peaks(alike, micro_batch, counted, 1, Schedule::one_f_one_b),
+                     peaks(alike, micro_batch, counted, 2, Schedule::one_f_one_b)};
+  const auto& [of_one_layer, of_two_layers] = place->second;
+  if (!of_one_layer || !of_two_layers) return std::nullopt;
   const double share = static_cast<double>(counted) / static_cast<double>(replicas);
-  const auto two = of_two_layers->with(share), four = of_four_layers->with(share);
+  const auto one = of_one_layer->with(share), two = of_two_layers->with(share);
   // Stage 1 has three micro-batches in flight, stage 2 two: peak = fixed + in_flight w + layers (layer + kept w).
   StageBytes sum;
-  const double of_two = two[1] - two[2], of_four = four[1] - four[2];
-  sum.layer_in_flight = std::max((of_four - of_two) / 2, 0.0);
-  sum.in_flight = std::max(of_two - 2 * sum.layer_in_flight, 0.0);
-  sum.layer = std::max((four[2] - two[2]) / 2 - 2 * sum.layer_in_flight, 0.0);
-  sum.fixed = std::max(two[2] - 2 * (sum.layer + 2 * sum.layer_in_flight) - 2 * sum.in_flight, 0.0);
+  const double more_of_one = one[1] - one[2], more_of_two = two[1] - two[2];
+  sum.layer_in_flight = std::max(more_of_two - more_of_one, 0.0);
+  sum.in_flight = std::max(more_of_one - sum.layer_in_flight, 0.0);
+  sum.layer = std::max(two[2] - one[2] - 2 * sum.layer_in_flight, 0.0);
+  sum.fixed = std::max(one[2] - (sum.layer + 2 * sum.layer_in_flight) - 2 * sum.in_flight, 0.0);
   const auto of_stage = [&](double w) {
-    return sum.fixed + w * sum.in_flight + 2 * (sum.layer + w * sum.layer_in_flight);
+    return sum.fixed + w * sum.in_flight + sum.layer + w * sum.layer_in_flight;
   };
-  sum.first = std::max(two[0] - of_stage(4), 0.0);
-  sum.last = std::max(two[3] - of_stage(1), 0.0);
+  sum.first = std::max(one[0] - of_stage(4), 0.0);
+  sum.last = std::max(one[3] - of_stage(1), 0.0);
   sum.capacity = std::floor(job_.cluster.groups[at(way.group)].chip.memory_bytes.value);
   return sum;
 }

@@ -154,7 +154,7 @@ class StagePricer {
   std::map<std::pair<double, std::int64_t>, double> slower_;
   std::map<int, LeastWork> least_work_;  // by group
   std::map<Key, std::optional<StageSeconds>> seconds_;
-  // By way and number of counted replicas: of two and of four layers a stage.
+  // By way and number of counted replicas: of one and of two layers a stage.
   std::map<std::pair<Key, std::int64_t>, std::pair<std::optional<Peaks>, std::optional<Peaks>>> peaks_;
   std::map<std::pair<Key, std::int64_t>, std::optional<StagePrice>> prices_;
   std::map<Key, PutOffShares> put_off_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -25,6 +26,7 @@
 #include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario.hpp"
 #include "models/scenario/setting.hpp"
+#include "sim/workers/pool.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/progress.hpp"
@@ -35,7 +37,7 @@ namespace motley {
 namespace {
 
 // Share of a time limit in which closed forms are searched; the rest is for simulations.
-constexpr double kSearchShare = 0.6;
+constexpr double kSearchShare = 0.5;
 
 struct PlanArguments {
   ScenarioFlags source;
@@ -161,11 +163,32 @@ void run_by(ExportTarget target, PlanLimits& limits) {
   limits.form.reduces_last = limits.form.gathers_last = target != ExportTarget::torchtitan;
 }
 
-Exit run(const PlanArguments& options) {
+// The time since a search began.
+class PlanClock {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  // Jobs that are judged together would end as near to the limit as it can be, if they take as long as the last ones.
+  bool may_judge(double limit_s) const { return seconds() + last_s_ / 2 < limit_s; }
+  // A judge that is timed. The clock must outlive it.
+  template <class... Arguments>
+  auto timed(std::function<std::vector<Verdict>(Arguments...)> judge) {
+    return [this, judge = std::move(judge)](Arguments... arguments) {
+      const double begin_s = seconds();
+      std::vector<Verdict> verdicts = judge(arguments...);
+      last_s_ = seconds() - begin_s;
+      return verdicts;
+    };
+  }
+
+ private:
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
+  const Clock::time_point begin_ = Clock::now();
+  double last_s_ = 0;  // of the jobs that were judged together last
+};
+
+Exit run(const PlanArguments& options) {
+  PlanClock clock;
   open_outputs({options.out, options.report});
-  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const std::string path = options.source.path(), text = read_text_file(path);
   const Yaml changed = with_settings(parse_yaml(text, path), path, parse_settings(options.source.settings));
   const ScenarioText source = text_to_rewrite(options.source, changed, text);
@@ -179,14 +202,15 @@ Exit run(const PlanArguments& options) {
   limits.policy = request.policy;
   limits.evaluations = static_cast<std::size_t>(request.evaluations);
   limits.pins = request.pins;
-  if (request.time_limit_s > 0) limits.together = 4;  // the clock is looked at more often
+  // The clock is looked at as soon as every processor had its turn.
+  if (request.time_limit_s > 0) limits.together = std::clamp<std::size_t>(pool::processors(), 2, 8);
   if (const auto target = parse_word<ExportTarget>(name_of(request.target))) run_by(*target, limits);
   limits.goal = goal_of(request, scenario.job);
-  const Judge judge = judge_in_pool(limits.goal.needs_bill());
-  limits.judge_below = judge_below_in_pool();
+  const Judge judge = clock.timed(judge_in_pool(limits.goal.needs_bill()));
+  limits.judge_below = clock.timed(judge_below_in_pool());
   note_interrupts();
   limits.has_time = [&] {
-    return !was_interrupted() && (request.time_limit_s <= 0 || seconds() < request.time_limit_s);
+    return !was_interrupted() && (request.time_limit_s <= 0 || clock.may_judge(request.time_limit_s));
   };
   Progress progress("strategy", request.evaluations);
   limits.progress = [&](std::size_t judged, double best, double bound) {
@@ -208,7 +232,7 @@ Exit run(const PlanArguments& options) {
   }
   if (request.policy == PlanPolicy::all) {
     PoliciesReport report{scenario.name, request, plan_by_all(scenario.job, judge, limits)};
-    report.search_s = seconds();
+    report.search_s = clock.seconds();
     limits.policy = PlanPolicy::optimal;
     if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
     if (!options.out.empty()) write_planned(source, *best_plan(report), options.out);
@@ -219,10 +243,10 @@ Exit run(const PlanArguments& options) {
   with_change.suggests = true;
   with_change.has_search_time = [&] {
     return !was_interrupted() &&
-           (request.time_limit_s <= 0 || seconds() < kSearchShare * request.time_limit_s);
+           (request.time_limit_s <= 0 || clock.seconds() < kSearchShare * request.time_limit_s);
   };
   PlanReport report{scenario.name, request, plan(scenario.job, judge, with_change)};
-  report.search_s = seconds();
+  report.search_s = clock.seconds();
   if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
   if (!options.out.empty()) write_planned(source, report.plan, options.out);
   write_result(options.json ? to_json(report) : to_text(report), options.report);
