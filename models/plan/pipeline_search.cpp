@@ -192,7 +192,7 @@ class PipelineFinder {
       return;
     }
     ++result_.explored;
-    shorten(time, most_s);
+    shorten(time);
     keep();
     if (chunks > 1 && job_.transformer.layers % (stages_ * chunks) == 0 && fill_evenly()) keep();
   }
@@ -255,16 +255,28 @@ class PipelineFinder {
     return last == 0;
   }
 
-  // Leaves the stages filled that hold all layers with nearly the shortest longest stage; `most_s` is long enough.
+  // Leaves the stages filled that hold all layers with nearly the shortest longest stage. They are filled already.
   // `time`: of the row.
-  void shorten(const RowTime& time, double most_s) {
+  void shorten(const RowTime& time) {
     constexpr double kClose = 1e-3;
-    double least_s = 0;
+    double least_s = 0, most_s = longest_s();
+    std::vector<Filled> shortest = filled_;
     while (most_s - least_s > kClose * most_s) {
       const double middle_s = (least_s + most_s) / 2;
-      (std::isfinite(time.all_s(middle_s)) && fill(middle_s) ? most_s : least_s) = middle_s;
+      if (std::isfinite(time.all_s(middle_s)) && fill(middle_s)) {
+        most_s = longest_s();
+        shortest = filled_;
+      } else {
+        least_s = middle_s;
+      }
     }
-    fill(most_s);
+    filled_ = std::move(shortest);
+  }
+
+  double longest_s() const {
+    double longest_s = 0;
+    for (const Filled& stage : filled_) longest_s = std::max(longest_s, stage.seconds());
+    return longest_s;
   }
 
   void keep() {

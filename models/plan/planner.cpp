@@ -36,7 +36,7 @@
 namespace motley {
 namespace {
 
-constexpr std::size_t kEarly = 8;  // proposed jobs before some of another kind
+constexpr std::size_t kEarly = 4;  // proposed jobs before some of another kind; as many of that kind
 constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16, kInV = 12, kReplicated = 8;
 // A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
@@ -131,7 +131,7 @@ double most_estimate_s(const std::vector<PlannedPipeline>& best, const Goal& goa
 
 // Adds jobs of another kind, some of them early, so that these are judged if there are few evaluations.
 void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
-  const auto early = std::min(jobs.size(), kEarly), few = std::min(others.size(), kEarly / 2);
+  const auto early = std::min(jobs.size(), kEarly), few = std::min(others.size(), kEarly);
   const auto middle = std::make_move_iterator(others.begin() + static_cast<std::ptrdiff_t>(few));
   jobs.insert(jobs.begin() + static_cast<std::ptrdiff_t>(early), std::make_move_iterator(others.begin()),
               middle);
@@ -229,6 +229,10 @@ std::optional<std::string> find_pin_broken_by(const Job& job, const PlanPins& pi
   }
 }
 
+std::vector<Job> first_of(const std::vector<Job>& jobs, std::size_t most) {
+  return {jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(std::min(jobs.size(), most))};
+}
+
 // Keeps the first `most` jobs. Returns whether there were more.
 bool cut_to(std::vector<Job>& jobs, std::size_t most) {
   const bool are_more = jobs.size() > most;
@@ -285,11 +289,20 @@ void add_other_kinds(const Job& job, StagePricer& pricer, const PlanLimits& limi
   const PipelineForm& form = proposed.form;
   const double most_s = proposed.most_s;
   std::vector<Job>& jobs = proposed.jobs;
-  add_some_early(v_proposals(job, pricer, form, most_s, has_time), jobs);
   add_some_early(sharded_proposals(job, pricer, kSharded, most_s), jobs);
   add_some_early(offloading_proposals(job, form, proposed.pipelines, has_time), jobs);
   add_some_early(unlike_proposals(job, pricer, form, proposed.pipelines, most_s, has_time), jobs);
+  add_some_early(v_proposals(job, pricer, form, most_s, has_time), jobs);
   proposed.has_all_kinds = true;
+}
+
+// Stages that are replicated unlike.
+std::vector<Job> replicated_unlike(const Job& job, StagePricer& pricer,
+                                   const std::vector<PlannedPipeline>& pipelines,
+                                   const std::function<bool()>& has_time) {
+  std::vector<Job> jobs = replica_proposals(job, pricer, pipelines, kReplicated, has_time);
+  for (Job& each : jobs) each = as_written(std::move(each), job.train);
+  return jobs;
 }
 
 class Planner {
@@ -398,8 +411,7 @@ class Planner {
     std::vector<std::optional<double>> steps(jobs.size());
     const std::size_t count = goes_on() ? std::min(jobs.size(), until_ - plan_.judged) : 0;
     if (count == 0) return steps;
-    const std::vector<Verdict> verdicts =
-        judge_({jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count)});
+    const std::vector<Verdict> verdicts = judge_(first_of(jobs, count));
     for (std::size_t i = 0; i < count; ++i) {
       ++plan_.judged;
       if (verdicts[i].stands())
@@ -414,9 +426,7 @@ class Planner {
     if (!proposed_) {
       proposed_ = propose_pipelines(job_, pricer_, limits_, plan_);
       // Whoever has little time has a plan before more is looked for.
-      std::vector<Job> first = proposed_->jobs;
-      cut_to(first, kEarly);
-      judge_all(first);
+      judge_all(first_of(proposed_->jobs, kEarly));
     }
     if (!goes_on()) return;
     if (!proposed_->has_all_kinds) add_other_kinds(job_, pricer_, limits_, *proposed_);
@@ -428,12 +438,8 @@ class Planner {
     if (!pinned(limits_.form, limits_.pins, job_).has_unlike_replicas) return;
     judged_.clear();
     improved_s_ = plan_.simulated_s;
-    if (proposed_ && goes_on()) {
-      std::vector<Job> jobs =
-          replica_proposals(job_, pricer_, proposed_->pipelines, kReplicated, limits_.has_time);
-      for (Job& job : jobs) job = as_written(std::move(job), job_.train);
-      judge_all(jobs);
-    }
+    if (proposed_ && goes_on())
+      judge_all(replicated_unlike(job_, pricer_, proposed_->pipelines, limits_.has_time));
     if (stands()) improve({plan_.job, plan_.verdict}, true);
   }
 

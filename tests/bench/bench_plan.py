@@ -10,14 +10,15 @@ import pathlib
 import subprocess
 import sys
 
-# What is planned, the scenario that has a strategy for the same job, and the limits of seconds.
+# What is planned, the scenario that has a strategy for the same job, the limits of seconds, and who runs the plan.
 CASES = [
-    ("plan-four-types-1024", "h2-four-types-1024", (1, 10)),
-    ("mixed-fleet", "mixed-fleet", (1, 10)),
-    ("hethub-768", "hethub-768", (1, 10)),
-    ("plan-four-types-100k", "mixed-100k", (20, 60)),
+    ("plan-four-types-1024", "h2-four-types-1024", (1, 10), None),
+    ("plan-four-types-1024", "h2-four-types-1024", (1,), "flagscale"),
+    ("mixed-fleet", "mixed-fleet", (1, 10), None),
+    ("hethub-768", "hethub-768", (1, 10), None),
+    ("plan-four-types-100k", "mixed-100k", (20, 60), None),
 ]
-SMOKE = [("quickstart", "quickstart", (None,))]
+SMOKE = [("quickstart", "quickstart", (None,), None)]
 
 
 def run(*arguments):
@@ -30,16 +31,17 @@ def run(*arguments):
 def main():
     program, root = (pathlib.Path(each).resolve() for each in sys.argv[1:3])
     smoke = "--smoke" in sys.argv
-    print(f"{'scenario':24}{'limit':>8}{'plan, s':>10}{'shipped':>10}{'ratio':>8}{'bound, s':>10}{'gap':>8}"
+    print(f"{'scenario':24}{'target':>11}{'limit':>8}{'plan, s':>10}{'shipped':>10}{'ratio':>8}{'bound, s':>10}{'gap':>8}"
           f"{'1f1b, s':>10}{'gap':>8}{'simulated':>11}{'took, s':>9}")
-    for planned, shipped, limits in SMOKE if smoke else CASES:
+    for planned, shipped, limits, target in SMOKE if smoke else CASES:
         own = root / "scenarios" / f"{shipped}.yaml"
         own_s = run(program, "simulate", own, "--no-changes", "--json")["iteration_s"]
         for limit in limits:
             limited = ["--evaluations", 20] if limit is None else ["--time-limit", f"{limit}s"]
+            limited += ["--target", target] if target else []
             plan = run(program, "plan", root / "scenarios" / f"{planned}.yaml", "--json", *limited)
             assert plan["bound_s"] <= plan["simulated_s"], "a plan that is faster than its bound"
-            print(f"{planned:24}{'-' if limit is None else f'{limit} s':>8}{plan['simulated_s']:10.2f}{own_s:10.2f}"
+            print(f"{planned:24}{target or '-':>11}{'-' if limit is None else f'{limit} s':>8}{plan['simulated_s']:10.2f}{own_s:10.2f}"
                   f"{plan['simulated_s'] / own_s:8.2f}{plan['bound_s']:10.2f}{plan['gap']:8.1%}"
                   f"{plan['form_bound_s'] or 0:10.2f}"
                   f"{1 - (plan['form_bound_s'] or 0) / plan['simulated_s']:8.1%}{plan['simulated']:11d}"
