@@ -31,7 +31,8 @@ def run(*arguments):
 def main():
     program, root = (pathlib.Path(each).resolve() for each in sys.argv[1:3])
     smoke = "--smoke" in sys.argv
-    print(f"{'scenario':24}{'target':>11}{'limit':>8}{'plan, s':>10}{'shipped':>10}{'ratio':>8}{'bound, s':>10}{'gap':>8}"
+    print(f"{'scenario':24}{'target':>11}"
+          f"{'limit':>8}{'plan, s':>10}{'shipped':>10}{'ratio':>8}{'bound, s':>10}{'gap':>8}"
           f"{'1f1b, s':>10}{'gap':>8}{'simulated':>11}{'took, s':>9}")
     for planned, shipped, limits, target in SMOKE if smoke else CASES:
         own = root / "scenarios" / f"{shipped}.yaml"
@@ -41,7 +42,8 @@ def main():
             limited += ["--target", target] if target else []
             plan = run(program, "plan", root / "scenarios" / f"{planned}.yaml", "--json", *limited)
             assert plan["bound_s"] <= plan["simulated_s"], "a plan that is faster than its bound"
-            print(f"{planned:24}{target or '-':>11}{'-' if limit is None else f'{limit} s':>8}{plan['simulated_s']:10.2f}{own_s:10.2f}"
+            print(f"{planned:24}{target or '-':>11}"
+                  f"{'-' if limit is None else f'{limit} s':>8}{plan['simulated_s']:10.2f}{own_s:10.2f}"
                   f"{plan['simulated_s'] / own_s:8.2f}{plan['bound_s']:10.2f}{plan['gap']:8.1%}"
                   f"{plan['form_bound_s'] or 0:10.2f}"
                   f"{1 - (plan['form_bound_s'] or 0) / plan['simulated_s']:8.1%}{plan['simulated']:11d}"
