@@ -285,7 +285,7 @@ Proposed propose_pipelines(const Job& job, StagePricer& pricer, const PlanLimits
 
 // Strategies of other kinds, some of them early.
 void add_other_kinds(const Job& job, StagePricer& pricer, const PlanLimits& limits, Proposed& proposed) {
-  const std::function<bool()>& has_time = search_time(limits);
+  const std::function<bool()>& has_time = limits.has_time;
   const PipelineForm& form = proposed.form;
   const double most_s = proposed.most_s;
   std::vector<Job>& jobs = proposed.jobs;

@@ -67,7 +67,7 @@ struct PlanLimits {
   // Jobs that are judged before the next decision, whatever the number of processors: so that the same plan comes out.
   std::size_t together = 8;
   std::function<bool()> has_time = [] { return true; };  // asked between judgements
-  // Asked while closed forms are searched, so that time is left to judge what they propose. Empty: `has_time`.
+  // Asked while closed forms look for pipelines, so that time is left to judge these. Empty: `has_time`.
   std::function<bool()> has_search_time = {};
   // Judges jobs that are of no use beyond some time, where the goal is the shortest step; the plan is the same. Empty:
   // the Judge does.
