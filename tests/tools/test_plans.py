@@ -125,7 +125,7 @@ class Plans(Commands):
 
     @unless_sanitized
     def test_an_interrupted_plan_says_what_it_has(self):
-        run = subprocess.Popen([PROGRAM, "plan", "scenarios/plan-four-types-100k.yaml", "--json"], cwd=ROOT,
+        run = subprocess.Popen([PROGRAM, "plan", "scenarios/plan-four-types-1024.yaml", "--json"], cwd=ROOT,
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
         while not children.read_text().split():  # simulations have begun

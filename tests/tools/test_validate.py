@@ -94,7 +94,7 @@ class Validate(Commands):
 
     @unless_sanitized
     def test_plans_of_published_jobs_are_no_slower_than_what_was_published(self):
-        report = json.loads(self.right("validate", "--plans", "zb", "seqsel", "--no-memory", "--evaluations", 60,
+        report = json.loads(self.right("validate", "--plans", "zb", "seqsel", "--no-memory", "--evaluations", 25,
                                        "--json"))
         self.assertEqual("motley.validate-plans/1", report["schema"])
         self.assertLess(3, report["summary"]["jobs"])

@@ -148,8 +148,8 @@ class Messages(Training):
     def test_a_link_that_goes_down_hands_over_to_tcp(self):
         self.passes("[link]", 2, "--rails", 2)
 
-    def test_training_by_two_strategies_is_training_on_one_rank(self):
-        self.trains("tensor parallel", "zero 3")
+    def test_training_that_divides_everything_is_training_on_one_rank(self):
+        self.trains("zero 3")
 
 
 class LongMessages(Training):
