@@ -85,7 +85,7 @@ TEST_CASE(
     CHECK(trace.period_s <= once_s * (1 + kRepeats));
     CHECK(trace.period_s >= most_work_s(trace) * (1 - kRepeats));
     shorter += trace.period_s < 0.99 * once_s ? 1 : 0;
-    constexpr int kSome = 16, kMore = 20;
+    constexpr int kSome = 8, kMore = 12;
     const double some_s = alone_s(job, written_out_steps(program, kSome)),
                  more_s = alone_s(job, written_out_steps(program, kMore));
     CHECK(more_s - some_s == Approx((kMore - kSome) * trace.period_s).epsilon(1e-3));
