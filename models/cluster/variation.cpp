@@ -66,7 +66,7 @@ struct LogShares {
 // The integral of x d(F(x)^count), by parts: above 0 of 1 - F^count, and below 0 of -F^count.
 double expected_largest(double count) {
   MOTLEY_CHECK(count >= 1);
-  static const LogShares shares;  // every cost of a kernel asks for this
+  static const LogShares shares;  // the same for every count
   constexpr int kSteps = LogShares::kSteps;
   double sum = 0;
   for (int i = 0; i <= kSteps; ++i) {

@@ -345,7 +345,7 @@ class FamilySearch {
   PipelineSearch run(const std::function<bool()>& has_time) {
     // The likeliest families give limits for the bounds of all, and something to judge if time is short. Pipelines
     // under 1F1B come first: they limit what is looked for of the others.
-    for (const std::size_t i : likeliest()) {
+    for (const std::size_t i : likeliest(has_time)) {
       if (!has_time()) break;
       if (bound(i, BoundDetail::time) < cut_s(i)) lay_out(i);
     }
@@ -367,10 +367,10 @@ class FamilySearch {
     }
   };
 
-  // Families under 1F1B.
-  std::vector<std::size_t> likeliest() {
+  // Families under 1F1B, of those that there is time to look at.
+  std::vector<std::size_t> likeliest(const std::function<bool()>& has_time) {
     std::vector<std::pair<double, std::size_t>> order;
-    for (std::size_t i = 0; i < families_.size(); ++i)
+    for (std::size_t i = 0; i < families_.size() && has_time(); ++i)
       if (is_bounded(i)) order.emplace_back(likely_step_s(job_, pricer_, families_[i]), i);
     std::sort(order.begin(), order.end());
     if (order.size() > kLikely) order.resize(kLikely);

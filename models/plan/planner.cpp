@@ -261,7 +261,7 @@ struct Proposed {
   bool has_all_kinds = false;
 };
 
-const std::function<bool()>& search_time(const PlanLimits& limits) {
+const std::function<bool()>& has_search_time(const PlanLimits& limits) {
   return limits.has_search_time ? limits.has_search_time : limits.has_time;
 }
 
@@ -269,14 +269,14 @@ const std::function<bool()>& search_time(const PlanLimits& limits) {
 Proposed propose_pipelines(const Job& job, StagePricer& pricer, const PlanLimits& limits, Plan& plan) {
   Proposed proposed;
   proposed.form = pinned(limits.form, limits.pins, job);
-  PipelineSearch search = search_pipelines(job, pricer, kProposed, search_time(limits), proposed.form);
+  PipelineSearch search = search_pipelines(job, pricer, kProposed, has_search_time(limits), proposed.form);
   plan.explored += search.explored;
   plan.pruned += search.pruned;
   if (!search.best.empty() && std::isfinite(search.bound_s)) plan.form_bound_s = search.bound_s;
   proposed.pipelines = std::move(search.best);
   if (!limits.goal.is_shortest_step())
     for (const PlannedPipeline& pipeline :
-         search_parts(job, pricer, limits.goal, kProposed, search_time(limits), proposed.form))
+         search_parts(job, pricer, limits.goal, kProposed, has_search_time(limits), proposed.form))
       proposed.jobs.push_back(with_pipeline(job, pipeline));
   proposed.most_s = most_estimate_s(proposed.pipelines, limits.goal, plan.simulated_s);
   add_pipelines(job, pricer, proposed.pipelines, proposed.most_s, limits, proposed.jobs);

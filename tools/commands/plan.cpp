@@ -167,7 +167,7 @@ void run_by(ExportTarget target, PlanLimits& limits) {
 class PlanClock {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  // Jobs that are judged together would end as near to the limit as it can be, if they take as long as the last ones.
+  // Whether more jobs, if they take as long as the last ones, end less after the limit than it is away now.
   bool may_judge(double limit_s) const { return seconds() + last_s_ / 2 < limit_s; }
   // A judge that is timed. The clock must outlive it.
   template <class... Arguments>
