@@ -151,11 +151,10 @@ void add_pipelines(const Job& job, StagePricer& pricer, const std::vector<Planne
 }
 
 // Jobs of pipelines whose chunks lie in a V.
-std::vector<Job> v_proposals(const Job& job, StagePricer& pricer, const PipelineForm& form, double most_s,
-                             const std::function<bool()>& has_time) {
+std::vector<Job> v_proposals(const Job& job, const VSearchResult& search, double most_s) {
   std::vector<Job> jobs;
-  for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, form, kInV, most_s, has_time))
-    add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
+  for (const PlannedPipeline& pipeline : search.best)
+    if (pipeline.estimate_s < most_s) add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
   return jobs;
 }
 
@@ -240,6 +239,23 @@ bool cut_to(std::vector<Job>& jobs, std::size_t most) {
   return are_more;
 }
 
+// Steps of jobs that are no plans themselves, such as parts of a cluster alone. `most`: so many of them are judged.
+std::vector<std::optional<double>> measured(const std::vector<Job>& jobs, const Judge& judge,
+                                            std::size_t most, Plan& plan) {
+  std::vector<std::optional<double>> steps(jobs.size());
+  const std::size_t count = std::min(jobs.size(), most);
+  if (count == 0) return steps;
+  const std::vector<Verdict> verdicts = judge(first_of(jobs, count));
+  for (std::size_t i = 0; i < count; ++i) {
+    ++plan.judged;
+    if (verdicts[i].stands())
+      steps[i] = verdicts[i].step_s;
+    else
+      ++plan.refused;
+  }
+  return steps;
+}
+
 // The results of a policy's variants, of which a later one may do all that an earlier one does.
 std::vector<VariantResult> variant_results(const std::vector<std::string>& variants,
                                            std::vector<double> best_s) {
@@ -258,11 +274,15 @@ struct Proposed {
   std::vector<PlannedPipeline> pipelines;
   double most_s = 0;      // what is estimated to take longer is not judged
   std::vector<Job> jobs;  // in the order in which they are judged
+  VSearchResult in_v;     // what there was time to look for before all else
   bool has_all_kinds = false;
 };
 
 const std::function<bool()>& has_search_time(const PlanLimits& limits) {
   return limits.has_search_time ? limits.has_search_time : limits.has_time;
+}
+const std::function<bool()>& has_first_time(const PlanLimits& limits) {
+  return limits.has_first_time ? limits.has_first_time : has_search_time(limits);
 }
 
 // Pipelines with equal replicas. `plan`: counts what is looked at, and has the best strategy that was simulated.
@@ -285,6 +305,8 @@ Proposed propose_pipelines(const Job& job, StagePricer& pricer, const PlanLimits
 
 // Strategies of other kinds, some of them early.
 void add_other_kinds(const Job& job, StagePricer& pricer, const PlanLimits& limits, Proposed& proposed) {
+  if (!proposed.in_v.is_whole)
+    proposed.in_v = search_v_pipelines(job, pricer, proposed.form, kInV, proposed.most_s, limits.has_time);
   const std::function<bool()>& has_time = limits.has_time;
   const PipelineForm& form = proposed.form;
   const double most_s = proposed.most_s;
@@ -292,7 +314,7 @@ void add_other_kinds(const Job& job, StagePricer& pricer, const PlanLimits& limi
   add_some_early(sharded_proposals(job, pricer, kSharded, most_s), jobs);
   add_some_early(offloading_proposals(job, form, proposed.pipelines, has_time), jobs);
   add_some_early(unlike_proposals(job, pricer, form, proposed.pipelines, most_s, has_time), jobs);
-  add_some_early(v_proposals(job, pricer, form, most_s, has_time), jobs);
+  add_some_early(v_proposals(job, proposed.in_v, most_s), jobs);
   proposed.has_all_kinds = true;
 }
 
@@ -370,7 +392,9 @@ class Planner {
   void judge_policy(PlanPolicy policy) {
     Job bare = job_;
     bare.strategy = {};
-    const Measure measure = [this](const std::vector<Job>& jobs) { return measured(jobs); };
+    const Measure measure = [this](const std::vector<Job>& jobs) {
+      return measured(jobs, judge_, goes_on() ? until_ - plan_.judged : 0, plan_);
+    };
     Proposals proposals;
     try {
       proposals = propose(policy, {bare, pricer_, measure});
@@ -406,31 +430,29 @@ class Planner {
     if (policy == limits_.policy) plan_.variants = variant_results(proposals.variants, best_s);
   }
 
-  // Steps of jobs that are no plans themselves, such as parts of a cluster alone.
-  std::vector<std::optional<double>> measured(const std::vector<Job>& jobs) {
-    std::vector<std::optional<double>> steps(jobs.size());
-    const std::size_t count = goes_on() ? std::min(jobs.size(), until_ - plan_.judged) : 0;
-    if (count == 0) return steps;
-    const std::vector<Verdict> verdicts = judge_(first_of(jobs, count));
-    for (std::size_t i = 0; i < count; ++i) {
-      ++plan_.judged;
-      if (verdicts[i].stands())
-        steps[i] = verdicts[i].step_s;
-      else
-        ++plan_.refused;
-    }
-    return steps;
-  }
-
   void judge_proposals() {
     if (!proposed_) {
-      proposed_ = propose_pipelines(job_, pricer_, limits_, plan_);
       // Whoever has little time has a plan before more is looked for.
+      VSearchResult in_v = judge_first_in_v();
+      proposed_ = propose_pipelines(job_, pricer_, limits_, plan_);
+      proposed_->in_v = std::move(in_v);
       judge_all(first_of(proposed_->jobs, kEarly));
     }
     if (!goes_on()) return;
     if (!proposed_->has_all_kinds) add_other_kinds(job_, pricer_, limits_, *proposed_);
     judge_all(proposed_->jobs);
+  }
+
+  // In a V, hardly a chip waits.
+  VSearchResult judge_first_in_v() {
+    constexpr double kAny = std::numeric_limits<double>::infinity();
+    const PipelineForm form = pinned(limits_.form, limits_.pins, job_);
+    VSearchResult in_v = search_v_pipelines(job_, pricer_, form, kInV, kAny, has_first_time(limits_));
+    for (const Job& each : v_proposals(job_, in_v, kAny)) {
+      judge_all({each});
+      if (step_of(each) > 0 || !goes_on()) break;
+    }
+    return in_v;
   }
 
   // Comes after all else, so that no plan is slower for it.

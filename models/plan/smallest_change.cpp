@@ -22,7 +22,7 @@ bool has_plan(const Job& job, const Judge& judge, const PlanLimits& limits) {
   bool stands = false;
   PlanLimits quick = limits;
   quick.certifies = quick.suggests = false;
-  quick.has_search_time = {};
+  quick.has_search_time = quick.has_first_time = {};
   quick.goal = {};
   quick.has_time = [&] { return !stands && limits.has_time(); };
   quick.progress = [&](std::size_t, double best, double) { stands = stands || best > 0; };

@@ -1,185 +1,246 @@
+// Candidates are rows of groups under shapes of replicas, in the order of what a step takes on them at least. That is
+// told ever more exactly, each time that a candidate is the next one: with parts of layers, with whole layers, with
+// layers that fit the chips' memory. Last comes the schedule's own timetable, which also tells what is in flight; if
+// that does not fit, layers are laid out anew. Stages that recompute come after those that do not: their bytes take as
+// long again to count.
 #include "models/plan/v_search.hpp"
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <numeric>
 #include <optional>
+#include <queue>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "models/base/index.hpp"
-#include "models/plan/pipeline_estimate.hpp"
-#include "models/plan/pipeline_rows.hpp"
-#include "models/strategy/partition.hpp"
+#include "models/plan/layer_shares.hpp"
+#include "models/plan/v_rows.hpp"
+#include "models/plan/v_stages.hpp"
 
 namespace motley {
 namespace {
 
 constexpr std::array kVSchedules = {Schedule::zb_v, Schedule::dualpipe_v};
-constexpr int kChunks = 2;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// A row of groups under one shape of replicas.
+struct Candidate {
+  enum class Step : std::uint8_t { parts_of_layers, whole_layers, laid_out };
+  double least_s = 0;  // of a step on it, as far as it is known
+  std::size_t shape = 0, row = 0;
+  Step step = Step::parts_of_layers;
+  double whole_layers_s = 0;             // `least_s` without regard to memory
+  std::vector<StageClass> classes = {};  // once it is laid out
+  PlannedPipeline pipeline = {};
+  bool operator<(const Candidate& other) const {
+    return std::tie(least_s, shape, row) > std::tie(other.least_s, other.shape, other.row);
+  }
+};
+
+// The classes whose chips hold the fewest layers first.
+std::vector<std::size_t> by_memory(const std::vector<StageClass>& classes) {
+  std::vector<std::size_t> order(classes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return classes[a].most_layers < classes[b].most_layers;
+  });
+  return order;
+}
 
 class VSearch {
  public:
   VSearch(const Job& job, StagePricer& pricer, const PipelineForm& form)
-      : job_(job), pricer_(pricer), form_(form), estimator_(job, pricer) {}
+      : layers_(job.transformer.layers), rows_(job, pricer, form), stages_(job, pricer) {}
 
-  // The pipeline whose stages stand on that row, of which the longest is as short as can be. Its estimate is what its
-  // longest stage takes, which no schedule can shorten. Nothing: the row cannot hold the model in a V.
-  std::optional<PlannedPipeline> laid_out(const ReplicaShape& shape, const Row& row) const {
-    PlannedPipeline pipeline;
-    pipeline.micro_batch = shape.micro_batch;
-    pipeline.replicas = shape.replicas;
-    pipeline.micro_batches = job_.train.global_batch / shape.micro_batch / shape.replicas;
-    pipeline.context_parallel = shape.context_parallel;
-    pipeline.expert_parallel = shape.expert_parallel;
-    pipeline.chunks = kChunks;
-    for (const RowSegment& segment : row) {
-      const std::int64_t stage_chips = shape.replicas * shape.context_parallel * segment.tensor_parallel;
-      if (stage_chips % shape.expert_parallel != 0) return std::nullopt;
-      const std::int64_t most = job_.transformer.layers / kChunks - std::ssize(pipeline.stages);
-      const std::int64_t stages =
-          std::min(chips_of(job_.cluster.groups[at(segment.group)]) / stage_chips, most);
-      if (stages < 1) return std::nullopt;
-      const StageWay way{segment.group, segment.tensor_parallel, Recompute::none, shape.context_parallel,
-                         shape.expert_parallel};
-      pipeline.stages.insert(pipeline.stages.end(), at(stages), {way, 0});
+  // Looks for stages without recompute. Whoever takes `most_s` or longer is not looked at.
+  void find_candidates(double most_s, const std::function<bool()>& has_time) {
+    std::vector<StageClass> classes;
+    for (std::size_t shape = 0; shape < rows_.shape_count() && has_time(); ++shape) {
+      rows_.add_shape();
+      for (std::size_t row = 0; row < rows_.row_count(); ++row) {
+        rows_.set_classes(shape, row, classes);
+        if (classes.empty()) continue;
+        push({all_micro_batches_s(shape, longest_of_parts_s(classes, layers_)), shape, row}, most_s);
+      }
     }
-    const std::int64_t stages = std::ssize(pipeline.stages);
-    if (stages < 2 || (form_.stages > 0 && stages != form_.stages) ||
-        (form_.most_stages > 0 && stages > form_.most_stages) || !share_out_layers(pipeline))
-      return std::nullopt;
-    return pipeline;
   }
 
-  // Seconds of a step under the pipeline's schedule. Nothing: the schedule cannot be made.
-  std::optional<double> step_s(const PlannedPipeline& pipeline) const {
-    const auto stages = static_cast<int>(pipeline.stages.size());
-    const PipelineShape shape{stages, kChunks, static_cast<int>(pipeline.micro_batches), 0,
-                              overlaps_steps(pipeline.schedule)};
-    if (find_complaint(pipeline.schedule, shape)) return std::nullopt;
-    ScheduleTimes times;
-    std::vector<std::size_t> next(at(stages), 0);
-    std::int64_t first = 0;
-    for (const int stage : placement(pipeline.schedule, shape)) {
-      const std::vector<std::int64_t> chunks = even_layers(pipeline.stages[at(stage)].layers, kChunks);
-      const std::int64_t last = first + chunks[next[at(stage)]++];
-      const PassSeconds pass = price_of(pipeline, pipeline.stages[at(stage)])->of_layers(first, last);
-      times.stages.push_back({pass.forward_s, pass.backward_s - pass.weights_s, pass.weights_s});
-      first = last;
+  // Looks, from now on, for stages that recompute, where memory was short without it.
+  void allow_recompute() {
+    may_recompute_ = true;
+    for (Candidate& candidate : short_of_memory_) candidates_.push(std::move(candidate));
+    short_of_memory_.clear();
+  }
+
+  // The one whose step takes least, as far as it is known: what its longest stage takes, which no schedule can shorten,
+  // and the longest update. Nothing: all others take `enough_s` or more, or time is over.
+  std::optional<Candidate> next(double enough_s, const std::function<bool()>& has_time) {
+    while (!candidates_.empty() && candidates_.top().least_s < enough_s && has_time()) {
+      Candidate candidate = candidates_.top();
+      candidates_.pop();
+      switch (candidate.step) {
+        case Candidate::Step::parts_of_layers:
+          share_whole_layers(candidate);
+          push(std::move(candidate), enough_s);
+          break;
+        case Candidate::Step::whole_layers:
+          if (lay_out(candidate, {}, enough_s)) push(std::move(candidate), enough_s);
+          break;
+        case Candidate::Step::laid_out:
+          return candidate;
+      }
     }
-    const std::vector<double> transfers = estimator_.transfer_seconds(pipeline);
-    times.transfer_s = *std::max_element(transfers.begin(), transfers.end());
-    const std::optional<ScheduleResult> result =
-        evaluate(make_timetable(pipeline.schedule, shape, times), times);
-    if (!result) return std::nullopt;
-    double period_s = 0, update_s = 0;
-    for (const RankTimes& rank : result->ranks) period_s = std::max(period_s, rank.last_s - rank.first_s);
-    for (const PlannedStage& stage : pipeline.stages)
-      update_s = std::max(update_s, estimator_.update_s(stage.way, stage.layers,
-                                                        pipeline.replicas * pipeline.context_parallel));
-    return period_s + update_s;
+    return std::nullopt;
+  }
+
+  // The candidate's pipeline under that schedule, with the seconds of a step as its estimate. Nothing: the schedule
+  // cannot be made, a step takes `enough_s` or more, or memory is short.
+  std::optional<PlannedPipeline> under(Schedule schedule, const Candidate& candidate, double enough_s) {
+    constexpr int kRounds = 4;
+    std::vector<InFlight> in_flight(candidate.classes.size());
+    Candidate now = candidate;
+    for (int round = 0; round < kRounds; ++round) {
+      now.pipeline.schedule = schedule;
+      const std::optional<VStages::Timed> timed = stages_.timed_step(now.pipeline);
+      if (!timed || timed->step_s >= enough_s) return std::nullopt;
+      now.pipeline.estimate_s = timed->step_s;
+      if (stages_.fits(now.pipeline, timed->in_flight)) return std::move(now.pipeline);
+      std::size_t stage = 0;
+      for (std::size_t i = 0; i < in_flight.size(); ++i)
+        for (std::int64_t each = 0; each < candidate.classes[i].stages; ++each, ++stage)
+          if (stages_.is_more(timed->in_flight[stage], in_flight[i], now.pipeline.stages[stage].way))
+            in_flight[i] = timed->in_flight[stage];
+      keep_for_recompute(candidate);
+      if (!lay_out(now, in_flight, enough_s)) return std::nullopt;
+    }
+    return std::nullopt;
   }
 
  private:
-  const StagePrice* price_of(const PlannedPipeline& pipeline, const PlannedStage& stage) const {
-    return pricer_.price(stage.way, pipeline.micro_batch, pipeline.replicas);
+  double all_micro_batches_s(std::size_t shape, double each_s) const {
+    return static_cast<double>(rows_.micro_batches(shape)) * each_s;
   }
 
-  // Gives each layer to the stage that is the shortest with it, of those that have memory for it; two layers a stage
-  // at least. False: they do not fit.
-  bool share_out_layers(PlannedPipeline& pipeline) const {
-    struct Share {
-      double seconds = 0, layer_s = 0;
-      std::int64_t most = 0;
-    };
-    // A stage keeps at most 2 p + 1 chunks in flight, under zb-v 2 p.
-    const double in_flight = std::min(static_cast<double>(pipeline.micro_batches),
-                                      static_cast<double>(pipeline.stages.size()) + 0.5);
-    std::vector<Share> shares;
-    for (const PlannedStage& stage : pipeline.stages) {
-      const StagePrice* const price = price_of(pipeline, stage);
-      if (price == nullptr) return false;
-      const bool is_first = shares.empty();  // it has both ends of the model
-      const double once_s = kChunks * price->pass.seconds() +
-                            (is_first ? price->embedding.seconds() + price->head.seconds() : 0);
-      StageBytes bytes = price->bytes;
-      bytes.layer += bytes.layer_in_flight * pricer_.put_off(stage.way).once;
-      bytes.in_flight *= kChunks;  // each chunk has its own input
-      shares.push_back({once_s, price->least_layer_s, bytes.most_layers(in_flight, is_first, is_first)});
-    }
-    std::int64_t left = job_.transformer.layers;
-    const auto give = [&](std::size_t stage, std::int64_t layers) {
-      pipeline.stages[stage].layers += layers;
-      shares[stage].seconds += static_cast<double>(layers) * shares[stage].layer_s;
-      left -= layers;
-    };
-    for (std::size_t stage = 0; stage < shares.size(); ++stage) {
-      if (shares[stage].most < kChunks) return false;
-      give(stage, kChunks);
-    }
-    while (left > 0) {
-      std::optional<std::size_t> shortest;
-      for (std::size_t stage = 0; stage < shares.size(); ++stage) {
-        const Share& share = shares[stage];
-        if (pipeline.stages[stage].layers < share.most &&
-            (!shortest ||
-             share.seconds + share.layer_s < shares[*shortest].seconds + shares[*shortest].layer_s))
-          shortest = stage;
+  void push(Candidate candidate, double enough_s) {
+    if (candidate.least_s < enough_s) candidates_.push(std::move(candidate));
+  }
+
+  void share_whole_layers(Candidate& candidate) const {
+    std::vector<StageClass> classes;
+    rows_.set_classes(candidate.shape, candidate.row, classes);
+    const double longest_s = share_out(classes, layers_, kChunksInV);
+    // The first stage waits until its first micro-batch was everywhere.
+    candidate.least_s =
+        std::max({candidate.least_s, round_trip_s(classes), all_micro_batches_s(candidate.shape, longest_s)});
+    candidate.whole_layers_s = candidate.least_s;
+    candidate.step = Candidate::Step::whole_layers;
+  }
+
+  // `in_flight`: of each class; empty: as schedules in a V usually have. False: memory is short, a step takes
+  // `enough_s` or more, or other candidates come first, before all bytes are counted.
+  bool lay_out(Candidate& candidate, const std::vector<InFlight>& in_flight, double enough_s) {
+    std::vector<StageClass>& classes = candidate.classes;
+    rows_.set_classes(candidate.shape, candidate.row, classes);
+    std::int64_t stages = 0;
+    for (const StageClass& each : classes) stages += each.stages;
+    candidate.pipeline = pipeline_of(candidate.shape);
+    const std::int64_t m = candidate.pipeline.micro_batches;
+    std::vector<RecomputedParts> parts(classes.size());
+    double all_s = candidate.whole_layers_s;
+    for (const std::size_t i : by_memory(classes)) {
+      if (in_flight.empty() && all_s < enough_s && is_after_another(all_s)) {
+        candidate.least_s = all_s;
+        push(std::move(candidate), enough_s);
+        return false;
       }
-      if (!shortest) return false;
-      give(*shortest, 1);
+      const InFlight here = in_flight.empty() ? VStages::usual_in_flight(m, stages) : in_flight[i];
+      parts[i] =
+          stages_.limit_by_memory(classes[i], rows_.way_of(candidate.shape, classes[i]), candidate.pipeline,
+                                  here, i == 0, enough_s / static_cast<double>(m), may_recompute_);
+      const double longest_s = parts[i].empty() ? kNever : share_out(classes, layers_, kChunksInV);
+      all_s = std::max(all_s, all_micro_batches_s(candidate.shape, longest_s));
+      if (all_s >= enough_s) break;
     }
-    for (const Share& share : shares)
-      pipeline.estimate_s =
-          std::max(pipeline.estimate_s, static_cast<double>(pipeline.micro_batches) * share.seconds);
-    return true;
+    if (all_s > candidate.whole_layers_s) keep_for_recompute(candidate);
+    if (all_s >= enough_s) return false;
+    for (std::size_t i = 0; i < classes.size(); ++i)
+      for (std::int64_t stage = 0; stage < classes[i].stages; ++stage) {
+        const std::int64_t layers = classes[i].layers + (stage < classes[i].more ? 1 : 0);
+        const RecomputedPart& part = parts[i][at(layers)];
+        StageWay way = rows_.way_of(candidate.shape, classes[i]);
+        way.recompute = part.recompute;
+        candidate.pipeline.stages.push_back(planned_stage(way, {0, layers, part.layers, {}}, kChunksInV));
+      }
+    candidate.least_s = std::max(candidate.least_s, all_s + stages_.update_s(candidate.pipeline));
+    candidate.step = Candidate::Step::laid_out;
+    return candidate.least_s < enough_s;
   }
 
-  const Job& job_;
-  StagePricer& pricer_;
-  const PipelineForm& form_;
-  PipelineEstimator estimator_;
+  // Without stages.
+  PlannedPipeline pipeline_of(std::size_t shape) const {
+    const ReplicaShape& replicas = rows_.shape(shape);
+    PlannedPipeline pipeline;
+    pipeline.micro_batch = replicas.micro_batch;
+    pipeline.replicas = replicas.replicas;
+    pipeline.micro_batches = rows_.micro_batches(shape);
+    pipeline.context_parallel = replicas.context_parallel;
+    pipeline.expert_parallel = replicas.expert_parallel;
+    pipeline.schedule = kVSchedules.front();
+    pipeline.chunks = kChunksInV;
+    return pipeline;
+  }
+
+  bool is_after_another(double least_s) const {
+    return !candidates_.empty() && candidates_.top().least_s < least_s;
+  }
+
+  // With recompute, its layers may be shared out better.
+  void keep_for_recompute(const Candidate& candidate) {
+    if (may_recompute_ || !is_short_of_memory_.insert({candidate.shape, candidate.row}).second) return;
+    short_of_memory_.push_back({candidate.whole_layers_s, candidate.shape, candidate.row,
+                                Candidate::Step::whole_layers, candidate.whole_layers_s});
+  }
+
+  const std::int64_t layers_;
+  VRows rows_;
+  VStages stages_;
+  std::priority_queue<Candidate> candidates_;
+  bool may_recompute_ = false;
+  std::set<std::pair<std::size_t, std::size_t>> is_short_of_memory_;  // shapes and rows
+  std::vector<Candidate> short_of_memory_;
 };
 
 bool is_shorter(const PlannedPipeline& a, const PlannedPipeline& b) { return a.estimate_s < b.estimate_s; }
 
 }  // namespace
 
-std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
-                                                std::size_t most, double most_s,
-                                                const std::function<bool()>& has_time) {
-  std::vector<PlannedPipeline> best, candidates;
-  if (form.most_chunks < kChunks || !form.splits_backward) return best;
-  const VSearch search(job, pricer, form);
-  // Of pipelines that are cut unlike, those whose longest stage is shorter than any that is cut alike are looked at.
-  double longest_s = most_s;
-  for (const bool is_unlike : {false, true}) {
-    if (is_unlike && !form.has_unlike_cuts) break;
-    std::vector<Row> rows;
-    for (const Row& row : segment_sets(job.cluster))
-      if (has_unlike_cuts(row) == is_unlike && (!form.allows_row || form.allows_row(row)))
-        rows.push_back(row);
-    for (const ReplicaShape& shape : shapes_of(job, form))
-      for (const Row& row : rows) {
-        if (!has_time()) return best;
-        std::optional<PlannedPipeline> pipeline = search.laid_out(shape, row);
-        if (pipeline && pipeline->estimate_s < longest_s) candidates.push_back(std::move(*pipeline));
-      }
-    for (const PlannedPipeline& each : candidates) longest_s = std::min(longest_s, each.estimate_s);
-  }
-  std::stable_sort(candidates.begin(), candidates.end(), is_shorter);
-  for (PlannedPipeline& pipeline : candidates) {
+VSearchResult search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
+                                 std::size_t most, double most_s, const std::function<bool()>& has_time) {
+  VSearchResult result;
+  std::vector<PlannedPipeline>& best = result.best;
+  if (form.most_chunks < kChunksInV || !form.splits_backward) return result;
+  VSearch search(job, pricer, form);
+  search.find_candidates(most_s, has_time);
+  const auto look = [&] {
     const double enough_s = best.size() < most ? most_s : best.back().estimate_s;
-    if (pipeline.estimate_s >= enough_s || !has_time()) break;
+    const std::optional<Candidate> candidate = search.next(enough_s, has_time);
+    if (!candidate) return false;
     for (const Schedule schedule : kVSchedules) {
-      pipeline.schedule = schedule;
-      const std::optional<double> step_s = search.step_s(pipeline);
-      if (!step_s || *step_s >= most_s) continue;
-      PlannedPipeline estimated = pipeline;
-      estimated.estimate_s = *step_s;
-      best.insert(std::upper_bound(best.begin(), best.end(), estimated, is_shorter), std::move(estimated));
+      std::optional<PlannedPipeline> pipeline = search.under(schedule, *candidate, enough_s);
+      if (!pipeline || std::find(best.begin(), best.end(), *pipeline) != best.end()) continue;
+      best.insert(std::upper_bound(best.begin(), best.end(), *pipeline, is_shorter), std::move(*pipeline));
       if (best.size() > most) best.pop_back();
     }
-  }
-  return best;
+    return true;
+  };
+  while (look()) continue;
+  search.allow_recompute();
+  while (look()) continue;
+  result.is_whole = has_time();
+  return result;
 }
 
 }  // namespace motley

@@ -11,11 +11,15 @@
 
 namespace motley {
 
-// The `most` of them with the lowest estimates, the best first; none is estimated to take `most_s` or more. The stages
-// of faster chips hold more layers.
+struct VSearchResult {
+  std::vector<PlannedPipeline> best;  // the lowest estimates first
+  bool is_whole = true;               // false: the search was ended early
+};
+
+// The `most` of them with the lowest estimates; none is estimated to take `most_s` or more. The stages of faster chips
+// hold more layers; which group's chips hold both ends of the model is chosen, too.
 // Assumes: split backwards keep beyond micro-batches in flight what they keep under zb-h1.
-std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
-                                                std::size_t most, double most_s,
-                                                const std::function<bool()>& has_time);
+VSearchResult search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
+                                 std::size_t most, double most_s, const std::function<bool()>& has_time);
 
 }  // namespace motley

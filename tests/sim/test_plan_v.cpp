@@ -46,7 +46,7 @@ TEST_CASE("pipelines in a V are legal, hold the model, and take about as long as
     const Job job = any_dense_job(seed);
     StagePricer pricer(job);
     double before_s = 0;
-    for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, {}, 4, 1e9, kAlways)) {
+    for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, {}, 4, 1e9, kAlways).best) {
       CHECK(pipeline.estimate_s >= before_s);
       before_s = pipeline.estimate_s;
       const Job planned = with_pipeline(job, pipeline);
@@ -69,6 +69,29 @@ TEST_CASE("pipelines in a V are legal, hold the model, and take about as long as
   CHECK((kSanitized || schedules.size() == 2));
 }
 
+TEST_CASE("pipelines in a V fit the memory that there is, of which some recompute for it", "[plan][slow]") {
+  const Judge judge = simulating_judge(false);
+  int stood = 0, all = 0, recomputing = 0;
+  for (unsigned seed = 11; seed <= (kSanitized ? 13 : 30); ++seed) {
+    Job job = any_dense_job(seed);
+    for (NodeGroup& group : job.cluster.groups) group.chip.memory_bytes.value *= seed % 2 == 0 ? 0.1 : 0.15;
+    StagePricer pricer(job);
+    for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, {}, 3, 1e9, kAlways).best) {
+      const Job planned = with_pipeline(job, pipeline);
+      const Verdict verdict = judge({planned}).front();
+      CAPTURE(seed, print(planned.strategy), verdict.refused);
+      ++all;
+      stood += verdict.stands() ? 1 : 0;
+      recomputing +=
+          std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
+                      [](const PlannedStage& stage) { return stage.way.recompute != Recompute::none; });
+    }
+  }
+  CHECK(all > (kSanitized ? 5 : 40));
+  CHECK(stood > 0.75 * all);  // what fragments of freed memory cost is not counted
+  CHECK((kSanitized || recomputing > 8));
+}
+
 TEST_CASE("in a V on unlike chips no stage can give a layer away and leave the longest one shorter",
           "[plan][slow]") {
   int moved = 0;
@@ -77,7 +100,7 @@ TEST_CASE("in a V on unlike chips no stage can give a layer away and leave the l
     const Job job = any_dense_job(seed);
     if (job.cluster.groups.size() < 2) continue;
     StagePricer pricer(job);
-    for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, {}, 4, 1e9, kAlways)) {
+    for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, {}, 4, 1e9, kAlways).best) {
       const std::size_t stages = pipeline.stages.size();
       std::vector<double> seconds, layer_s;
       std::vector<std::int64_t> most;
@@ -110,7 +133,7 @@ TEST_CASE("what a form rules out is in no V: chunks, split backwards, other numb
   const Job job = any_dense_job(1);
   StagePricer pricer(job);
   const auto search = [&](const PipelineForm& form) {
-    return search_v_pipelines(job, pricer, form, 8, 1e9, kAlways);
+    return search_v_pipelines(job, pricer, form, 8, 1e9, kAlways).best;
   };
   REQUIRE(!search({}).empty());
   PipelineForm form;
@@ -128,14 +151,14 @@ TEST_CASE("what a form rules out is in no V: chunks, split backwards, other numb
   form.stages = 2;
   for (const PlannedPipeline& pipeline : search(form)) CHECK(pipeline.stages.size() == 2);
   const double least_s = search({}).front().estimate_s;
-  CHECK(search_v_pipelines(job, pricer, {}, 8, least_s, kAlways).empty());
+  CHECK(search_v_pipelines(job, pricer, {}, 8, least_s, kAlways).best.empty());
 }
 
 TEST_CASE("more memory, its bandwidth or more FLOP/s never lengthen the best pipeline in a V",
           "[plan][slow]") {
   const auto best_s = [](const Job& job) {
     StagePricer pricer(job);
-    const auto best = search_v_pipelines(job, pricer, {}, 1, 1e9, kAlways);
+    const auto best = search_v_pipelines(job, pricer, {}, 1, 1e9, kAlways).best;
     return best.empty() ? std::numeric_limits<double>::infinity() : best.front().estimate_s;
   };
   int shorter = 0;

@@ -38,6 +38,8 @@ namespace {
 
 // Share of a time limit in which closed forms are searched; the rest is for simulations.
 constexpr double kSearchShare = 0.5;
+// The same for the very first strategies.
+constexpr double kFirstShare = 0.35;
 
 struct PlanArguments {
   ScenarioFlags source;
@@ -241,10 +243,12 @@ Exit run(const PlanArguments& options) {
   }
   PlanLimits with_change = limits;
   with_change.suggests = true;
-  with_change.has_search_time = [&] {
+  const auto has_share = [&](double share) {
     return !was_interrupted() &&
-           (request.time_limit_s <= 0 || clock.seconds() < kSearchShare * request.time_limit_s);
+           (request.time_limit_s <= 0 || clock.seconds() < share * request.time_limit_s);
   };
+  with_change.has_search_time = [&] { return has_share(kSearchShare); };
+  with_change.has_first_time = [&] { return has_share(kFirstShare); };
   PlanReport report{scenario.name, request, plan(scenario.job, judge, with_change)};
   report.search_s = clock.seconds();
   if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
