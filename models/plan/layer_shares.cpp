@@ -19,7 +19,7 @@ double share_out(std::vector<StageClass>& classes, std::int64_t layers, std::int
     each.layers = least;
     each.more = 0;
     layers -= least * each.stages;
-    longest_s = std::max(longest_s, each.seconds(least));
+    if (least > 0) longest_s = std::max(longest_s, each.seconds(least));
   }
   if (layers < 0) return kNever;
   while (layers > 0) {

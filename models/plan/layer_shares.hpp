@@ -25,7 +25,7 @@ struct StageClass {
 };
 
 // Gives each layer to the stage that is the shortest with it, of those that may hold it; `least` layers a stage at
-// least. Returns what the longest stage takes. Infinite: the stages cannot hold the layers.
+// least. Returns what the longest stage takes, of those that hold any. Infinite: the stages cannot hold the layers.
 double share_out(std::vector<StageClass>& classes, std::int64_t layers, std::int64_t least);
 
 // No share_out() returns less, where `with_layers` is empty: stages may hold parts of layers.

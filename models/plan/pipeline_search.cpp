@@ -23,6 +23,7 @@
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/pipeline_rows.hpp"
 #include "models/plan/row_time.hpp"
+#include "models/plan/segment_places.hpp"
 #include "models/plan/shape_family.hpp"
 #include "models/strategy/partition.hpp"
 
@@ -68,18 +69,6 @@ bool chips_can_hold(const Job& job, const LayerParameters& parameters, const Rep
   return layers * bytes * (parameters.rest * copies + parameters.in_experts * expert_copies) <= memory;
 }
 
-// Stages that one segment may have, and the ways to run them.
-struct Way {
-  StageWay way;
-  const StagePrice* price = nullptr;
-  bool is_priced = false;  // bytes are counted where they are needed first
-};
-struct Place {
-  std::int64_t stages = 0;
-  const StageSeconds* seconds = nullptr;  // of a stage that recomputes nothing
-  double longest_s = 0;                   // of one that holds the whole model, whatever it recomputes
-  std::vector<Way> ways;                  // the more they recompute, the later
-};
 struct Filled : PartialStage::Part {
   StageWay way;
   double seconds() const { return passes.seconds(); }
@@ -88,7 +77,12 @@ struct Filled : PartialStage::Part {
 class PipelineFinder {
  public:
   PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
-      : job_(job), pricer_(pricer), best_(most), form_(form), closed_form_(job, pricer) {}
+      : job_(job),
+        pricer_(pricer),
+        best_(most),
+        form_(form),
+        closed_form_(job, pricer),
+        places_of_shape_(job, pricer, closed_form_) {}
 
   // Lays out pipelines of that shape from now on.
   void use(const ReplicaShape& shape) {
@@ -97,7 +91,7 @@ class PipelineFinder {
     shape_.context_parallel = shape.context_parallel;
     shape_.expert_parallel = shape.expert_parallel;
     shape_.micro_batches = job_.train.global_batch / shape.micro_batch / shape.replicas;
-    known_.clear();
+    places_of_shape_.clear();
   }
 
   // Lays out pipelines on rows of the segments in every order, if they can be among the best.
@@ -107,17 +101,19 @@ class PipelineFinder {
     shape_.chunks = chunks;
     std::int64_t stages = 0;
     for (const RowSegment& segment : segments) {
-      if (place_of(segment).stages == 0) return;
-      stages += place_of(segment).stages;
+      if (places_of_shape_.at(shape_, segment).stages == 0) return;
+      stages += places_of_shape_.at(shape_, segment).stages;
     }
     if (has_unlike_cuts(segments) && form_.most_stages == 0 && !allows(stages, chunks)) return;
     const RowTime time = time_of(segments);
-    const double most_s = time.longest_stage_s(schedule, chunks, m, best_.cut_s(schedule));
-    if (!(most_s > 0)) {
+    const Range longest{places_of_shape_.least_longest_s(shape_, segments),
+                        time.longest_stage_s(schedule, chunks, m, best_.cut_s(schedule))};
+    if (!(longest.least_s <= longest.most_s) ||
+        !places_of_shape_.can_hold_model(shape_, segments, stages, longest.most_s)) {
       ++result_.pruned;
       return;
     }
-    for (const Row& row : orders_of(segments, form_)) try_row(row, time, most_s);
+    for (const Row& row : orders_of(segments, form_)) try_row(row, time, longest);
   }
 
   double cut_s(Schedule schedule) const { return best_.cut_s(schedule); }
@@ -137,49 +133,25 @@ class PipelineFinder {
     return chunks == 1 || (shape_.micro_batches % stages == 0 && stages * chunks <= job_.transformer.layers);
   }
 
-  // Without stages: none can stand there.
-  Place& place_of(const RowSegment& segment) {
-    const auto [entry, is_new] = known_.try_emplace({segment.group, segment.tensor_parallel});
-    Place& place = entry->second;
-    if (!is_new) return place;
-    const NodeGroup& group = job_.cluster.groups[at(segment.group)];
-    const std::int64_t stage_chips = shape_.replicas * segment.tensor_parallel * shape_.context_parallel;
-    const StageWay way{segment.group, segment.tensor_parallel, Recompute::none, shape_.context_parallel,
-                       shape_.expert_parallel};
-    place.seconds =
-        stage_chips % shape_.expert_parallel == 0 ? pricer_.seconds(way, shape_.micro_batch) : nullptr;
-    if (place.seconds == nullptr) return place;
-    place.stages = chips_of(group) / stage_chips;
-    for (const Recompute& recompute : kPlannedRecomputes) {
-      place.ways.push_back({way, nullptr, false});
-      place.ways.back().way.recompute = recompute;
-      if (const StageSeconds* seconds = pricer_.seconds(place.ways.back().way, shape_.micro_batch))
-        place.longest_s = std::max(place.longest_s, seconds->of_layers(0, job_.transformer.layers).seconds());
-    }
-    return place;
-  }
-
-  // Null: no stage can be run that way.
-  const StagePrice* price_of(Way& way) const {
-    if (!way.is_priced) way.price = pricer_.price(way.way, shape_.micro_batch, shape_.replicas);
-    way.is_priced = true;
-    return way.price;
-  }
-
   RowTime time_of(const Row& segments) {
     std::vector<RowPart> parts;
     for (const RowSegment& segment : segments) {
-      const Place& place = place_of(segment);
+      const SegmentPlace& place = places_of_shape_.at(shape_, segment);
       parts.push_back({place.stages, place.seconds, place.longest_s});
     }
     return row_time(parts, job_.transformer.layers);
   }
 
-  void try_row(const Row& row, const RowTime& time, double most_s) {
+  // Seconds of the longest stage of a row.
+  struct Range {
+    double least_s = 0, most_s = 0;
+  };
+
+  void try_row(const Row& row, const RowTime& time, const Range& longest) {
     places_.clear();
     shares_.clear();
     for (auto segment = row.rbegin(); segment != row.rend(); ++segment) {
-      places_.push_back(&place_of(*segment));
+      places_.push_back(&places_of_shape_.at(shape_, *segment));
       shares_.push_back(places_.back()->stages);
     }
     if (form_.most_stages > 0) shares_ = shared_out(shares_, form_.most_stages);
@@ -187,22 +159,23 @@ class PipelineFinder {
     const int chunks = shape_.chunks;
     if (shape_.schedule != Schedule::one_f_one_b && stages_ < 2) return;
     if (!allows(stages_, chunks)) return;
-    if (!fill(most_s)) {
+    if (!fill(longest.most_s)) {
       ++result_.pruned;
       return;
     }
     ++result_.explored;
-    shorten(time);
+    shorten(time, longest.least_s);
     keep();
     if (chunks > 1 && job_.transformer.layers % (stages_ * chunks) == 0 && fill_evenly()) keep();
   }
 
   // The most layers from `first` on, or from later, to `last`, in at most `most_s`, in one of the ways.
-  std::optional<Filled> fill_stage(Place& place, std::int64_t first, std::int64_t last, double most_s) const {
+  std::optional<Filled> fill_stage(SegmentPlace& place, std::int64_t first, std::int64_t last,
+                                   double most_s) const {
     const auto behind = static_cast<std::int64_t>(filled_.size());
     const StagePosition position = position_of(shape_, stages_, behind);
-    Way& kept = place.ways.front();
-    if (price_of(kept) == nullptr) return std::nullopt;
+    SegmentWay& kept = place.ways.front();
+    if (places_of_shape_.price_of(shape_, kept) == nullptr) return std::nullopt;
     const StageBytes kept_bytes = bytes_of(kept, behind);
     const std::int64_t in_time = first_in_time(*kept.price, first, last, most_s);
     const std::int64_t fits =
@@ -210,8 +183,8 @@ class PipelineFinder {
     std::optional<Filled> best;
     if (fits < last) best = Filled{{fits, last, 0, kept.price->of_layers(fits, last)}, kept.way};
     if (fits == in_time) return best;  // time is short, not memory: recompute does not help
-    for (Way& way : place.ways) {
-      if (&way == &kept || price_of(way) == nullptr) continue;
+    for (SegmentWay& way : place.ways) {
+      if (&way == &kept || places_of_shape_.price_of(shape_, way) == nullptr) continue;
       const PartialStage stage{*kept.price, *way.price, {kept_bytes, bytes_of(way, behind)}};
       const std::optional<PartialStage::Part> part =
           stage.most_layers({in_time, std::min(fits, last - 1)}, last, most_s, position);
@@ -237,7 +210,7 @@ class PipelineFinder {
     return true;
   }
 
-  StageBytes bytes_of(const Way& way, std::int64_t behind) const {
+  StageBytes bytes_of(const SegmentWay& way, std::int64_t behind) const {
     return closed_form_.bytes(shape_, way.way, way.price->bytes, stages_, behind);
   }
 
@@ -256,10 +229,10 @@ class PipelineFinder {
   }
 
   // Leaves the stages filled that hold all layers with nearly the shortest longest stage. They are filled already.
-  // `time`: of the row.
-  void shorten(const RowTime& time) {
+  // `time`: of the row. `least_s`: of its longest stage.
+  void shorten(const RowTime& time, double least_s) {
     constexpr double kClose = 1e-3;
-    double least_s = 0, most_s = longest_s();
+    double most_s = longest_s();
     std::vector<Filled> shortest = filled_;
     while (most_s - least_s > kClose * most_s) {
       const double middle_s = (least_s + most_s) / 2;
@@ -296,11 +269,11 @@ class PipelineFinder {
   const PipelineForm& form_;
   ClosedForm closed_form_;
   PlannedPipeline shape_;
-  std::int64_t stages_ = 0;                              // most stages of the row
-  std::vector<std::int64_t> shares_;                     // most stages of each place, as far as pins allow
-  std::map<std::pair<int, std::int64_t>, Place> known_;  // of this shape, by group and cut
-  std::vector<Place*> places_;                           // from the last stage to the first
-  std::vector<Filled> filled_;                           // from the last stage to the first
+  std::int64_t stages_ = 0;           // most stages of the row
+  std::vector<std::int64_t> shares_;  // most stages of each place, as far as pins allow
+  SegmentPlaces places_of_shape_;
+  std::vector<SegmentPlace*> places_;  // from the last stage to the first
+  std::vector<Filled> filled_;         // from the last stage to the first
   PipelineSearch result_;
 };
 

@@ -201,11 +201,15 @@ double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& fami
                     double enough_s) {
   FamilyOptions options(job, pricer, family, detail);
   if (detail == BoundDetail::work) return ShapeBound(options.bounded()).at_once_s();
+  // What a coarse bound is made of has its bytes counted before a fine one is looked for.
+  double ratio = kCoarse;
+  const double finest = detail == BoundDetail::all ? kFine : kCoarse;
   while (true) {
-    const ShapeBound::Bound bound =
-        ShapeBound(options.bounded()).least_step(detail == BoundDetail::all ? kFine : kCoarse, enough_s);
-    if (detail == BoundDetail::time || bound.step_s >= enough_s || !options.count_bytes(bound.stages, detail))
-      return bound.step_s;
+    const ShapeBound::Bound bound = ShapeBound(options.bounded()).least_step(ratio, enough_s);
+    if (detail == BoundDetail::time || bound.step_s >= enough_s) return bound.step_s;
+    if (options.count_bytes(bound.stages, detail)) continue;
+    if (ratio == finest) return bound.step_s;
+    ratio = finest;
   }
 }
 

@@ -88,7 +88,7 @@ TEST_CASE("pipelines in a V fit the memory that there is, of which some recomput
     }
   }
   CHECK(all > (kSanitized ? 5 : 40));
-  CHECK(stood > 0.75 * all);  // what fragments of freed memory cost is not counted
+  CHECK(stood > 0.75 * all);  // both ends on one stage, and parts that recompute, are estimated
   CHECK((kSanitized || recomputing > 8));
 }
 
