@@ -231,7 +231,7 @@ class PipelineFinder {
   // Leaves the stages filled that hold all layers with nearly the shortest longest stage. They are filled already.
   // `time`: of the row. `least_s`: of its longest stage.
   void shorten(const RowTime& time, double least_s) {
-    constexpr double kClose = 1e-3;
+    constexpr double kClose = 3e-3;
     double most_s = longest_s();
     std::vector<Filled> shortest = filled_;
     while (most_s - least_s > kClose * most_s) {
@@ -391,7 +391,9 @@ class FamilySearch {
 
   bool is_bounded(std::size_t family) const { return families_[family].schedule == Schedule::one_f_one_b; }
   double bound(std::size_t family, BoundDetail detail) {
-    const double bound_s = least_step_s(job_, pricer_, families_[family], detail, cut_s(family));
+    // All details are for the bound of all families, which is known to be no more than `bound_s_`.
+    const double enough_s = detail == BoundDetail::all ? std::min(cut_s(family), bound_s_) : cut_s(family);
+    const double bound_s = least_step_s(job_, pricer_, families_[family], detail, enough_s);
     // Estimates do not count how many ranks there are, so that the bound of a step may be above them.
     const double of_estimates_s = detail == BoundDetail::all ? bound_s / most_slower() : bound_s;
     bounds_[family] = std::max(bounds_[family], of_estimates_s);
