@@ -78,7 +78,6 @@ class PipelineFinder {
  public:
   PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
       : job_(job),
-        pricer_(pricer),
         best_(most),
         form_(form),
         closed_form_(job, pricer),
@@ -264,7 +263,6 @@ class PipelineFinder {
   }
 
   const Job& job_;
-  StagePricer& pricer_;
   BestPipelines best_;
   const PipelineForm& form_;
   ClosedForm closed_form_;

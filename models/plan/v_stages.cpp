@@ -114,7 +114,7 @@ RecomputedParts VStages::limit_by_memory(StageClass& stage, const StageWay& way,
   RecomputedParts parts(kChunksInV);
   stage.with_layers.assign(kChunksInV, 0);
   for (std::int64_t layers = kChunksInV; layers <= job_.transformer.layers; ++layers) {
-    double least_s = kNever;
+    double least_s = std::numeric_limits<double>::infinity();
     RecomputedPart best;
     for (const Way& again : ways) {
       const std::optional<std::int64_t> recomputed = again.bytes.least_recomputed(layers, position);
@@ -167,6 +167,7 @@ std::optional<VStages::Timed> VStages::timed_step(const PlannedPipeline& pipelin
                                              pricer_.put_off(pipeline.stages[at(i)].way)));
   return timed;
 }
+
 double VStages::update_s(const PlannedPipeline& pipeline) const {
   double longest_s = 0;
   for (const PlannedStage& stage : pipeline.stages)
