@@ -51,9 +51,11 @@ bool SegmentPlaces::can_hold_model(const PlannedPipeline& shape, const Row& segm
   std::int64_t layers = 0;
   for (const RowSegment& segment : segments) {
     SegmentPlace& place = at(shape, segment);
-    for (std::int64_t behind = 0; behind < place.stages; ++behind) {
-      const std::int64_t held = most_layers(shape, place, stages, behind, most_s);
-      if (held == 0) break;
+    for (std::int64_t after = 0; after < place.stages; ++after) {  // stages of the segment behind this one
+      std::int64_t held = most_layers(shape, place, stages, after, most_s);
+      // What is put off grows to the last stage: so early ones may hold more.
+      if (shape.schedule == Schedule::zb_h1)
+        held = std::max(held, most_layers(shape, place, stages, stages - place.stages + after, most_s));
       layers += held;
       if (layers >= job_.transformer.layers) return true;
     }
@@ -80,15 +82,20 @@ std::int64_t SegmentPlaces::most_layers(const PlannedPipeline& shape, SegmentPla
     if (&way == &kept || price_of(shape, way) == nullptr) continue;
     const PartialBytes partial{kept_bytes, bytes(way)};
     const double more_s = way.price->least_layer_s - layer_s;
-    for (std::int64_t first = most + 1, last = in_time;
-         first <= last;) {  // bytes and seconds grow with layers
-      const std::int64_t middle = (first + last) / 2;
-      const std::optional<std::int64_t> recomputed = partial.least_recomputed(middle, position);
-      const bool fits =
-          recomputed &&
-          static_cast<double>(middle) * layer_s + static_cast<double>(*recomputed) * more_s <= left_s;
-      if (fits) most = middle;
-      (fits ? first : last) = fits ? middle + 1 : middle - 1;
+    const auto fits = [&](std::int64_t layers) {
+      const std::optional<std::int64_t> recomputed = partial.least_recomputed(layers, position);
+      return recomputed &&
+             static_cast<double>(layers) * layer_s + static_cast<double>(*recomputed) * more_s <= left_s;
+    };
+    // Of several chunks, more layers may fit where fewer do not: chunks that are alike free more.
+    for (std::int64_t layers = in_time; shape.chunks > 1 && layers > most; --layers)
+      if (fits(layers)) most = layers;
+    for (std::int64_t last = in_time; shape.chunks == 1 && most < last;) {
+      const std::int64_t middle = (most + last + 1) / 2;
+      if (fits(middle))
+        most = middle;
+      else
+        last = middle - 1;
     }
   }
   return most;

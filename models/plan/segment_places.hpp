@@ -41,8 +41,8 @@ class SegmentPlaces {
   // No pipeline on the segments has a shorter longest stage, in any order: none of its stages recomputes, holds an end
   // of the model, or lacks memory.
   double least_longest_s(const PlannedPipeline& shape, const Row& segments);
-  // Whether stages on the segments, of at most `most_s`, may hold all layers in any order: of each segment, some stage
-  // has at least as many behind it as the segment has other ones. `stages`: of all segments.
+  // Whether stages on the segments, of at most `most_s`, may hold all layers in any order. Each stage has those of its
+  // segment behind it, or those and all of other segments. `stages`: of all segments.
   bool can_hold_model(const PlannedPipeline& shape, const Row& segments, std::int64_t stages, double most_s);
 
  private:

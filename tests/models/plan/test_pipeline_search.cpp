@@ -9,9 +9,13 @@
 #include "models/compile/compile.hpp"
 #include "models/compile/predicted_order.hpp"
 #include "models/cost/compute_cost.hpp"
+#include "models/plan/closed_form.hpp"
 #include "models/plan/least_pipeline.hpp"
 #include "models/plan/partial_recompute.hpp"
+#include "models/plan/pipeline_estimate.hpp"
+#include "models/plan/pipeline_rows.hpp"
 #include "models/plan/pipeline_search.hpp"
+#include "models/plan/segment_places.hpp"
 #include "models/schedule/schedule.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/sanitized.hpp"
@@ -171,6 +175,41 @@ TEST_CASE("the bound of a form is below every pipeline of it, and the proposals 
   CHECK(feasible > least_of(25));
   CHECK(sum / feasible < 0.02);
   CHECK(bounds / feasible > 0.85);
+}
+
+TEST_CASE("what all orders of some segments have in common holds for each pipeline on them", "[plan]") {
+  int pipelines = 0;
+  double closest = 0, farthest = 1;
+  for (unsigned seed = 1; seed <= drawn_of(120U); ++seed) {
+    CAPTURE(seed);
+    const Job job = small_job(seed);
+    StagePricer pricer(job);
+    const PipelineEstimator estimator(job, pricer);
+    const ClosedForm closed_form(job, pricer);
+    for (const PlannedPipeline& pipeline : search_pipelines(job, pricer, 24, kAlways).best) {
+      PlannedPipeline shape = pipeline;
+      shape.stages.clear();
+      Row segments;
+      for (const PlannedStage& stage : pipeline.stages)
+        if (segments.empty() || segments.back().group != stage.way.group)
+          segments.push_back({stage.way.group, stage.way.tensor_parallel});
+      SegmentPlaces places(job, pricer, closed_form);
+      std::int64_t stages = 0;
+      for (const RowSegment& segment : segments) stages += places.at(shape, segment).stages;
+      const std::vector<double> seconds = estimator.stage_seconds(pipeline);
+      const double longest_s = *std::max_element(seconds.begin(), seconds.end());
+      const double least_s = places.least_longest_s(shape, segments);
+      CHECK(least_s <= longest_s * (1 + 1e-9));
+      CHECK(places.can_hold_model(shape, segments, stages, longest_s));
+      CHECK_FALSE(places.can_hold_model(shape, segments, stages, 0.99 * least_s));
+      closest = std::max(closest, least_s / longest_s);
+      farthest = std::min(farthest, least_s / longest_s);
+      ++pipelines;
+    }
+  }
+  CHECK(pipelines > least_of(400));
+  CHECK(closest > 0.98);  // the ends of the model take little
+  CHECK(farthest < 0.9);
 }
 
 TEST_CASE("a type of chip needs the bytes that it needs without the others", "[plan]") {
