@@ -39,7 +39,7 @@ namespace {
 // Share of a time limit in which closed forms are searched; the rest is for simulations.
 constexpr double kSearchShare = 0.5;
 // The same for the very first strategies.
-constexpr double kFirstShare = 0.3;
+constexpr double kFirstShare = 0.4;
 
 struct PlanArguments {
   ScenarioFlags source;
