@@ -33,6 +33,7 @@ namespace {
 // Share of a model's layers that are at least as large as its last one. Assumes: those that are not are few, as the
 // three first of DeepSeek-V3's 61.
 constexpr double kMostlyAlike = 0.9;
+constexpr double kClose = 3e-3;     // of a row's longest stage, by which it may be shorter
 constexpr std::size_t kLikely = 2;  // families that are laid out before all bounds are known
 
 // At most `most` of the stages that each of several segments may have: each keeps one, and the rest is shared out in
@@ -95,7 +96,6 @@ class PipelineFinder {
 
   // Lays out pipelines on rows of the segments in every order, if they can be among the best.
   void try_segments(const Row& segments, Schedule schedule, int chunks) {
-    const auto m = static_cast<double>(shape_.micro_batches);
     shape_.schedule = schedule;
     shape_.chunks = chunks;
     std::int64_t stages = 0;
@@ -105,14 +105,12 @@ class PipelineFinder {
     }
     if (has_unlike_cuts(segments) && form_.most_stages == 0 && !allows(stages, chunks)) return;
     const RowTime time = time_of(segments);
-    const Range longest{places_of_shape_.least_longest_s(shape_, segments),
-                        time.longest_stage_s(schedule, chunks, m, best_.cut_s(schedule))};
-    if (!(longest.least_s <= longest.most_s) ||
-        !places_of_shape_.can_hold_model(shape_, segments, stages, longest.most_s)) {
+    const std::optional<Range> longest = longest_stage_of(segments, stages, time);
+    if (!longest) {
       ++result_.pruned;
       return;
     }
-    for (const Row& row : orders_of(segments, form_)) try_row(row, time, longest);
+    for (const Row& row : orders_of(segments, form_)) try_row(row, time, *longest);
   }
 
   double cut_s(Schedule schedule) const { return best_.cut_s(schedule); }
@@ -132,6 +130,36 @@ class PipelineFinder {
     return chunks == 1 || (shape_.micro_batches % stages == 0 && stages * chunks <= job_.transformer.layers);
   }
 
+  // Seconds of the longest stage of a row.
+  struct Range {
+    double least_s = 0, most_s = 0;
+  };
+
+  // That of all rows of the segments that can be among the best: no order passes `least_s`, which is close to what the
+  // memory of all of them allows. Nothing: there is none. `stages`: that they may have.
+  std::optional<Range> longest_stage_of(const Row& segments, std::int64_t stages, const RowTime& time) {
+    const auto m = static_cast<double>(shape_.micro_batches);
+    Range longest{places_of_shape_.least_longest_s(shape_, segments), time.longest_s};
+    for (int round = 0; round < 2; ++round) {  // shorter stages leave fewer ways to share gradients out
+      const double cut_s =
+          best_.cut_s(shape_.schedule) - places_of_shape_.least_gradients_s(shape_, segments, longest.most_s);
+      if (!(cut_s > 0)) return std::nullopt;
+      longest.most_s = time.longest_stage_s(shape_.schedule, shape_.chunks, m, cut_s);
+    }
+    if (!(longest.least_s <= longest.most_s)) return std::nullopt;
+    // Of fewer stages than there is room for, each may hold more of several chunks, or of gradients that are put off.
+    if (form_.most_stages > 0 && shape_.schedule != Schedule::one_f_one_b) return longest;
+    const auto can_hold = [&](double most_s) {
+      return places_of_shape_.can_hold_model(shape_, segments, stages, most_s);
+    };
+    if (!can_hold(longest.most_s)) return std::nullopt;
+    for (double most_s = longest.most_s; most_s - longest.least_s > kClose / 2 * most_s;) {
+      const double middle_s = (longest.least_s + most_s) / 2;
+      (can_hold(middle_s) ? most_s : longest.least_s) = middle_s;
+    }
+    return longest;
+  }
+
   RowTime time_of(const Row& segments) {
     std::vector<RowPart> parts;
     for (const RowSegment& segment : segments) {
@@ -140,11 +168,6 @@ class PipelineFinder {
     }
     return row_time(parts, job_.transformer.layers);
   }
-
-  // Seconds of the longest stage of a row.
-  struct Range {
-    double least_s = 0, most_s = 0;
-  };
 
   void try_row(const Row& row, const RowTime& time, const Range& longest) {
     places_.clear();
@@ -158,12 +181,15 @@ class PipelineFinder {
     const int chunks = shape_.chunks;
     if (shape_.schedule != Schedule::one_f_one_b && stages_ < 2) return;
     if (!allows(stages_, chunks)) return;
-    if (!fill(longest.most_s)) {
+    // Most rows come near to what no order passes.
+    const double close_s = longest.least_s * (1 + kClose);
+    const bool is_close = close_s < longest.most_s && fill(close_s);
+    if (!is_close && !fill(longest.most_s)) {
       ++result_.pruned;
       return;
     }
     ++result_.explored;
-    shorten(time, longest.least_s);
+    if (!is_close) shorten(time, std::max(longest.least_s, close_s));
     keep();
     if (chunks > 1 && job_.transformer.layers % (stages_ * chunks) == 0 && fill_evenly()) keep();
   }
@@ -186,7 +212,7 @@ class PipelineFinder {
       if (&way == &kept || places_of_shape_.price_of(shape_, way) == nullptr) continue;
       const PartialStage stage{*kept.price, *way.price, {kept_bytes, bytes_of(way, behind)}};
       const std::optional<PartialStage::Part> part =
-          stage.most_layers({in_time, std::min(fits, last - 1)}, last, most_s, position);
+          stage.most_layers({in_time, best ? best->first : last - 1}, last, most_s, position);
       if (part && (!best || part->first < best->first ||
                    (part->first == best->first && part->passes.seconds() < best->seconds())))
         best = Filled{*part, way.way};
@@ -230,7 +256,6 @@ class PipelineFinder {
   // Leaves the stages filled that hold all layers with nearly the shortest longest stage. They are filled already.
   // `time`: of the row. `least_s`: of its longest stage.
   void shorten(const RowTime& time, double least_s) {
-    constexpr double kClose = 3e-3;
     double most_s = longest_s();
     std::vector<Filled> shortest = filled_;
     while (most_s - least_s > kClose * most_s) {

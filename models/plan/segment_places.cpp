@@ -46,6 +46,16 @@ double SegmentPlaces::least_longest_s(const PlannedPipeline& shape, const Row& s
   return share_out(classes, job_.transformer.layers, 0);
 }
 
+double SegmentPlaces::least_gradients_s(const PlannedPipeline& shape, const Row& segments, double most_s) {
+  std::vector<StageClass> classes;
+  for (const RowSegment& segment : segments) {
+    const SegmentPlace& place = at(shape, segment);
+    classes.push_back({0, place.stages, 0, closed_form_.gradients_s(shape, place.ways.front().way, 1)});
+    classes.back().most_layers = layers_in_time(place, most_s);
+  }
+  return share_out(classes, job_.transformer.layers, 0);
+}
+
 bool SegmentPlaces::can_hold_model(const PlannedPipeline& shape, const Row& segments, std::int64_t stages,
                                    double most_s) {
   std::int64_t layers = 0;
@@ -63,6 +73,12 @@ bool SegmentPlaces::can_hold_model(const PlannedPipeline& shape, const Row& segm
   return false;
 }
 
+std::int64_t SegmentPlaces::layers_in_time(const SegmentPlace& place, double most_s) const {
+  const double left_s = most_s * (1 + 1e-9) - place.seconds->pass.seconds();
+  return static_cast<std::int64_t>(
+      std::clamp(left_s / place.seconds->least_layer_s, 0.0, static_cast<double>(job_.transformer.layers)));
+}
+
 std::int64_t SegmentPlaces::most_layers(const PlannedPipeline& shape, SegmentPlace& place,
                                         std::int64_t stages, std::int64_t behind, double most_s) const {
   SegmentWay& kept = place.ways.front();
@@ -73,8 +89,7 @@ std::int64_t SegmentPlaces::most_layers(const PlannedPipeline& shape, SegmentPla
   };
   const double layer_s = kept.price->least_layer_s;
   const double left_s = most_s * (1 + 1e-9) - kept.price->pass.seconds();
-  const auto in_time = static_cast<std::int64_t>(
-      std::clamp(left_s / layer_s, 0.0, static_cast<double>(job_.transformer.layers)));
+  const std::int64_t in_time = layers_in_time(place, most_s);
   const StageBytes kept_bytes = bytes(kept);
   std::int64_t most = std::min(in_time, kept_bytes.most_layers(position.in_flight, false, false));
   for (SegmentWay& way : place.ways) {

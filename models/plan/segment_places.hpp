@@ -41,11 +41,16 @@ class SegmentPlaces {
   // No pipeline on the segments has a shorter longest stage, in any order: none of its stages recomputes, holds an end
   // of the model, or lacks memory.
   double least_longest_s(const PlannedPipeline& shape, const Row& segments);
+  // What pipelines of any order reduce and gather takes no less than this in the closed form, if no stage takes more
+  // than `most_s`. Infinite: so short stages cannot hold the model.
+  double least_gradients_s(const PlannedPipeline& shape, const Row& segments, double most_s);
   // Whether stages on the segments, of at most `most_s`, may hold all layers in any order. Each stage has those of its
   // segment behind it, or those and all of other segments. `stages`: of all segments.
   bool can_hold_model(const PlannedPipeline& shape, const Row& segments, std::int64_t stages, double most_s);
 
  private:
+  // No stage of the place holds more layers in that time.
+  std::int64_t layers_in_time(const SegmentPlace& place, double most_s) const;
   // No stage of the place that has so many behind it holds more layers in that time.
   std::int64_t most_layers(const PlannedPipeline& shape, SegmentPlace& place, std::int64_t stages,
                            std::int64_t behind, double most_s) const;

@@ -69,7 +69,7 @@ std::vector<ShapeBound::Form> ShapeBound::forms(const Range& range) const {
 }
 
 ShapeBound::Bound ShapeBound::least_step(double ratio, double enough_s) const {
-  constexpr int kMostSplits = 600;
+  constexpr int kMostSplits = 300;
   struct Bounded {
     Bound bound;
     Range range;

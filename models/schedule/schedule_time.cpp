@@ -25,6 +25,7 @@ class Recurrence {
     activations_.resize(rank_of_.size());
     gradients_.resize(rank_of_.size());
     ends_.resize(rank_of_.size());
+    reserve();
     next_.resize(timetable.ranks.size());
     result_.ranks.resize(timetable.ranks.size());
     for (const auto& actions : timetable.ranks) result_.begin_s.emplace_back(actions.size(), 0.0);
@@ -46,6 +47,23 @@ class Recurrence {
   struct Ends {
     std::vector<double> forward_s, gradient_s;  // by micro-batch
   };
+
+  // Makes room for all micro-batches that pass through a virtual stage.
+  void reserve() {
+    std::vector<std::size_t> forwards(rank_of_.size(), 0);
+    for (const auto& actions : timetable_.ranks)
+      for (const Action& action : actions)
+        if (action.pass == Pass::forward) ++forwards[at(action.virtual_stage)];
+    for (std::size_t stage = 0; stage < rank_of_.size(); ++stage) {
+      for (std::vector<double>* ends : {&ends_[stage].forward_s, &ends_[stage].gradient_s})
+        ends->reserve(forwards[stage]);
+      for (std::vector<Boundary>* boundaries : {&activations_, &gradients_}) {
+        Boundary& boundary = (*boundaries)[stage];
+        for (std::vector<double>* each : {&boundary.sent_s, &boundary.received_s, &boundary.arrived_s})
+          each->reserve(forwards[stage]);
+      }
+    }
+  }
 
   bool crosses(int stage) const {  // whether a boundary after this virtual stage crosses ranks
     return rank_of_[at(stage)] != rank_of_[at(stage + 1)];

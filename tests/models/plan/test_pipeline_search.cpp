@@ -178,7 +178,7 @@ TEST_CASE("the bound of a form is below every pipeline of it, and the proposals 
 }
 
 TEST_CASE("what all orders of some segments have in common holds for each pipeline on them", "[plan]") {
-  int pipelines = 0;
+  int pipelines = 0, alike = 0;
   double closest = 0, farthest = 1;
   for (unsigned seed = 1; seed <= drawn_of(120U); ++seed) {
     CAPTURE(seed);
@@ -202,6 +202,12 @@ TEST_CASE("what all orders of some segments have in common holds for each pipeli
       CHECK(least_s <= longest_s * (1 + 1e-9));
       CHECK(places.can_hold_model(shape, segments, stages, longest_s));
       CHECK_FALSE(places.can_hold_model(shape, segments, stages, 0.99 * least_s));
+      double gradients_s = 0;
+      for (const PlannedStage& stage : pipeline.stages)
+        gradients_s = std::max(gradients_s, closed_form.gradients_s(shape, stage.way, stage.layers));
+      const double least_gradients_s = places.least_gradients_s(shape, segments, longest_s);
+      CHECK(least_gradients_s <= gradients_s * (1 + 1e-9));
+      alike += least_gradients_s > 0 && least_gradients_s > gradients_s * (1 - 1e-9) ? 1 : 0;
       closest = std::max(closest, least_s / longest_s);
       farthest = std::min(farthest, least_s / longest_s);
       ++pipelines;
@@ -210,6 +216,7 @@ TEST_CASE("what all orders of some segments have in common holds for each pipeli
   CHECK(pipelines > least_of(400));
   CHECK(closest > 0.98);  // the ends of the model take little
   CHECK(farthest < 0.9);
+  CHECK(alike > least_of(100));
 }
 
 TEST_CASE("a type of chip needs the bytes that it needs without the others", "[plan]") {
