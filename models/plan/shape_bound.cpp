@@ -17,10 +17,24 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1 + 1e-9;
 
 constexpr double kFineRatio = 1.01;  // numbers of stages are told apart where longest stages are, so finely
-constexpr double kNothing = 1e-7;    // of a step, that a better price would bring
-constexpr double kShortfall = 1e4;   // steps that a pipeline costs that lacks all layers
+constexpr double kFewStagesRatio = 1.004;  // of longest stages, before numbers of stages are told apart
+constexpr double kNothing = 1e-7;          // of a step, that a better price would bring
+constexpr double kShortfall = 1e4;         // steps that a pipeline costs that lacks all layers
 
 double whole(double value) { return std::floor(value * kRounding); }
+
+// The option of whose stages the farthest from a whole number are in a mixture. Nothing: all are whole.
+std::optional<std::size_t> parted_option(const std::vector<double>& stages) {
+  double farthest = 1e-4;
+  std::optional<std::size_t> parted;
+  for (std::size_t option = 0; option < stages.size(); ++option) {
+    const double distance = std::abs(stages[option] - std::round(stages[option]));
+    if (distance <= farthest) continue;
+    farthest = distance;
+    parted = option;
+  }
+  return parted;
+}
 
 }  // namespace
 
@@ -96,32 +110,29 @@ ShapeBound::Bound ShapeBound::least_step(double ratio, double enough_s) const {
   }
 }
 
-// Splits a range where it is wide; where its bound is made of part of a stage, into fewer and more of such stages.
+// Splits a range where it is wide; where its bound is made of part of a stage, into fewer and more of such stages. Once
+// longest stages differ little, numbers of stages tell more than they do.
 std::vector<ShapeBound::Range> ShapeBound::halves_of(const Range& range, const Bound& bound, double ratio) {
   std::vector<Range> halves{range, range};
-  if (range.most_s > range.least_s * ratio) {
+  const auto in_time = [&] {
     halves[0].most_s = halves[1].least_s = std::sqrt(range.least_s * range.most_s);
     return halves;
+  };
+  if (range.most_s > range.least_s * std::max(ratio, kFewStagesRatio)) return in_time();
+  if (ratio <= kFineRatio) {
+    if (range.most > range.fewest) {
+      halves[0].most = (range.fewest + range.most) / 2;
+      halves[1].fewest = halves[0].most + 1;
+      return halves;
+    }
+    if (const std::optional<std::size_t> parted = parted_option(bound.stages)) {
+      const auto below = static_cast<std::int64_t>(std::floor(bound.stages[*parted]));
+      halves[0].limits.push_back({*parted, true, below});
+      halves[1].limits.push_back({*parted, false, below + 1});
+      return halves;
+    }
   }
-  if (ratio > kFineRatio) return {};
-  if (range.most > range.fewest) {
-    halves[0].most = (range.fewest + range.most) / 2;
-    halves[1].fewest = halves[0].most + 1;
-    return halves;
-  }
-  double farthest = 1e-4;
-  std::size_t parted = bound.stages.size();
-  for (std::size_t option = 0; option < bound.stages.size(); ++option) {
-    const double distance = std::abs(bound.stages[option] - std::round(bound.stages[option]));
-    if (distance <= farthest) continue;
-    farthest = distance;
-    parted = option;
-  }
-  if (parted == bound.stages.size()) return {};
-  const auto below = static_cast<std::int64_t>(std::floor(bound.stages[parted]));
-  halves[0].limits.push_back({parted, true, below});
-  halves[1].limits.push_back({parted, false, below + 1});
-  return halves;
+  return range.most_s > range.least_s * ratio ? in_time() : std::vector<Range>{};
 }
 
 ShapeBound::Bound ShapeBound::of_range(const Range& range, double enough_s) const {

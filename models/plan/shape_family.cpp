@@ -16,7 +16,7 @@ namespace motley {
 namespace {
 
 constexpr double kPart = 1e-6;                   // of a stage, that a bound is made of
-constexpr double kCoarse = 1.03, kFine = 1.004;  // ratios of longest stages that are told apart
+constexpr double kCoarse = 1.03, kFine = 1.001;  // ratios of longest stages that are told apart
 
 // The options of a family's stages. Bytes are counted of those that a bound is made of, and of no others, because
 // counting takes most of the time.
