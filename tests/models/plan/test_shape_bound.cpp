@@ -194,7 +194,7 @@ TEST_CASE("more chips, memory or options never raise the bound of a shape", "[pl
     const double before_s = ShapeBound(random.shape).least_step(1.001, kEnough).step_s;
     const auto check_lower = [&](const BoundedShape& better) {
       const double after_s = ShapeBound(better).least_step(1.001, kEnough).step_s;
-      CHECK(after_s <= before_s * 1.01);  // a split may be left out where there are too many
+      CHECK(after_s <= before_s * 1.02);  // where there are too many splits, some are left out
       lower += after_s < before_s * 0.999 ? 1 : 0;
     };
     BoundedShape better = random.shape;
