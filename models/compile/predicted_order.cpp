@@ -52,19 +52,17 @@ class Prediction {
     if (!known_.insert({entry.rank_program, cluster_.chip_group[at(entry.chip)], ring}).second) return;
     for (ChunkId chunk : rank_program.chunks.ids()) {
       const auto stage = at(rank_program.chunks[chunk].virtual_stage);
-      if (stage >= times_.stages.size()) times_.stages.resize(stage + 1, {0, 0, 0});
+      if (stage >= times_.stages.size()) times_.stages.resize(stage + 1, {0, 0, 0, 0});
       const PassTimes times = times_of(rank, chunk);
       PassTimes& slowest = times_.stages[stage];
       slowest.forward_s = std::max(slowest.forward_s, times.forward_s);
       slowest.input_gradient_s = std::max(slowest.input_gradient_s, times.input_gradient_s);
       slowest.weight_gradient_s = std::max(slowest.weight_gradient_s, times.weight_gradient_s);
-      held_ = std::max(held_, held_for_weights(kept_.program_of(rank), chunk));
+      slowest.held_for_weights =
+          std::max(slowest.held_for_weights, held_for_weights(kept_.program_of(rank), chunk));
     }
   }
-  ScheduleTimes take() {
-    times_.held_for_weights = std::min(held_, 1.0);
-    return std::move(times_);
-  }
+  ScheduleTimes take() { return std::move(times_); }
 
  private:
   // A chunk may have a whole backward, a split backward, or both; both have the same kernels.
@@ -73,7 +71,7 @@ class Prediction {
     const bool whole = std::any_of(blocks.begin(), blocks.end(), [&](const Block& block) {
       return block.chunk == chunk && block.pass == Pass::backward;
     });
-    PassTimes times{0, 0, 0};
+    PassTimes times{0, 0, 0, 0};
     for (BlockId id : blocks.ids()) {
       const Block& block = blocks[id];
       if (block.chunk != chunk) continue;
@@ -112,7 +110,6 @@ class Prediction {
   std::set<std::tuple<RankProgramId, int, const RingCost*>>
       known_;  // ranks that are equal in these take the same times
   ScheduleTimes times_;
-  double held_ = 0;
 };
 
 }  // namespace

@@ -57,10 +57,10 @@ Timetable timetable_for(const Job& job, const Program& program, const RankProgra
   const PipelineShape shape{static_cast<int>(pipeline.stages.size()), static_cast<int>(first.chunks.size()),
                             static_cast<int>(first.micro_batches),
                             exchanges_overlap(strategy, pipeline) ? 1 : 0, strategy.steps_overlap()};
+  if (!depends_on_times(strategy.schedule)) return make_timetable(strategy.schedule, shape);
+  const ScheduleTimes times = predicted_times(program, job.cluster, first.pipeline);
   return make_timetable(strategy.schedule, shape,
-                        depends_on_times(strategy.schedule)
-                            ? predicted_times(program, job.cluster, first.pipeline)
-                            : ScheduleTimes{});
+                        strategy.put_off == PutOff::count ? put_off_by_count(times) : times);
 }
 
 void lay_down(const std::vector<Action>& actions, RankProgram& rank_program) {

@@ -103,6 +103,7 @@ struct Applied {
 
   void operator()(const SetShardOver& edit) const { job.strategy.shard_over = edit.replicas; }
 
+  void operator()(const SetPutOff& edit) const { job.strategy.put_off = edit.put_off; }
   void operator()(const SetReduceGradients& edit) const { job.strategy.reduce_gradients = edit.when; }
 
   void operator()(const SetReshardAfterForward& edit) const {
@@ -218,6 +219,9 @@ struct Typed {
     return fmt::format("shard_over: {}", edit.replicas);
   }
 
+  std::string operator()(const SetPutOff& edit) const {
+    return fmt::format("put_off: {}", motley::name_of(edit.put_off));
+  }
   std::string operator()(const SetReduceGradients& edit) const {
     return fmt::format("reduce_gradients: {}", motley::name_of(edit.when));
   }

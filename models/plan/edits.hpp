@@ -43,6 +43,10 @@ struct SetShardOver {
   std::int64_t replicas = 2;
   bool operator==(const SetShardOver&) const = default;
 };
+struct SetPutOff {
+  PutOff put_off = PutOff::memory;
+  bool operator==(const SetPutOff&) const = default;
+};
 struct SetReduceGradients {
   ReduceGradients when = ReduceGradients::last;
   bool operator==(const SetReduceGradients&) const = default;
@@ -105,7 +109,7 @@ struct SetOffload {
 };
 
 using Edit = std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, SetBucketBytes,
-                          TurnOnSequenceParallel, SetZero, SetShardOver, SetReduceGradients,
+                          TurnOnSequenceParallel, SetPutOff, SetZero, SetShardOver, SetReduceGradients,
                           SetReshardAfterForward, SetResharding, SetMicroBatch, SetSchedule, SetVirtualStages,
                           ShiftLayers, SetStages, SetDegrees, SetExperts, SetExpertWeights, SetOffload>;
 

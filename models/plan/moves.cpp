@@ -12,6 +12,7 @@
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
+#include "models/compile/predicted_order.hpp"
 #include "models/plan/replica_edits.hpp"
 
 namespace motley {
@@ -185,6 +186,8 @@ Edits schedule_edits(const Job& job) {
     if (each != strategy.schedule &&
         ((keeps_layers && standard_chunks(each) == 1) || may_spread_layers(strategy)))
       edits.push_back(SetSchedule{each});
+  if (depends_on_times(strategy.schedule))
+    edits.push_back(SetPutOff{strategy.put_off == PutOff::count ? PutOff::memory : PutOff::count});
   return edits;
 }
 

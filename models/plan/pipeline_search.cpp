@@ -504,6 +504,7 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
   strategy.zero = pipeline.replicas * pipeline.context_parallel > 1 ? 1 : 0;
   strategy.overlap_parameters = strategy.zero > 0;
   strategy.schedule = pipeline.schedule;
+  strategy.put_off = pipeline.put_off;
   strategy.expert_weights = planned_expert_weights(job.transformer);
   for (const PlannedStage& stage : pipeline.stages) {
     Stage& each = replica.stages.emplace_back();

@@ -29,7 +29,8 @@ struct PlannedPipeline {
   std::int64_t micro_batch = 1, micro_batches = 1, replicas = 1;
   std::int64_t context_parallel = 1, expert_parallel = 1;
   Schedule schedule = Schedule::one_f_one_b;  // or interleaved, zb_h1, zb_v, dualpipe_v
-  int chunks = 1;                             // of each stage; more than one under `interleaved`; two in a V
+  PutOff put_off = PutOff::count;
+  int chunks = 1;                    // of each stage; more than one under `interleaved`; two in a V
   std::vector<PlannedStage> stages;  // in their order; with one chunk, from the first layer to the last
   // m times the longest stage, plus the others, plus gradients. With several chunks: the longest chunks of each round,
   // and the others' first chunks. Under zb_h1: split_backward_s().

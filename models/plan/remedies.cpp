@@ -22,6 +22,7 @@ namespace {
 // The proposals, the mildest first. Offloaded activations come with full recomputation, which leaves few of them.
 enum class Mildness : std::uint8_t {
   degrees_alone,
+  put_off,
   zero,
   sequence_parallel,
   recompute,
@@ -41,6 +42,7 @@ std::optional<Mildness> mildness_of(std::span<const Edit> options, const Job& jo
     if (zero->zero < job.strategy.zero) return std::nullopt;
     return two ? Mildness::zero_and_recompute : Mildness::zero;
   }
+  if (first == Edit(SetPutOff{PutOff::memory})) return Mildness::put_off;
   if (std::holds_alternative<TurnOnSequenceParallel>(first) && !two) return Mildness::sequence_parallel;
   if (first == Edit(SetRecompute{Recompute::full})) return Mildness::recompute;
   if (const auto* offload = std::get_if<SetOffload>(&first)) {

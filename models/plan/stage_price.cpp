@@ -298,7 +298,7 @@ std::optional<StageSeconds> StagePricer::timed_or_refused(const StageWay& way, s
 
 std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::int64_t micro_batch,
                                                      std::int64_t replicas, std::int64_t layers,
-                                                     Schedule schedule) const {
+                                                     bool puts_off) const {
   constexpr std::int64_t kMicroBatches = 5;
   Transformer transformer = shortened(job_.transformer, kCountedStages * layers);
   // Layers without experts are the first ones, and take less: every layer counts as one with experts.
@@ -306,7 +306,13 @@ std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::i
   std::optional<Job> small =
       small_job(job_, way, micro_batch, kCountedStages, replicas, kMicroBatches, std::move(transformer));
   if (!small) return std::nullopt;
-  small->strategy.schedule = schedule;
+  if (puts_off) {
+    // As if no more were held for gradients of weights than for a micro-batch in flight: as many are put off.
+    const PipelineShape shape{kCountedStages, 1, kMicroBatches, 0, true};
+    small->strategy.schedule = Schedule::custom;
+    small->strategy.timetable = make_timetable(Schedule::zb_h1, shape);
+    small->strategy.overlap_steps = true;
+  }
   small->strategy.offload = offload_;
   Peaks peaks;
   for (const StageMemory& stage :
@@ -326,8 +332,8 @@ std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t m
   alike.group = first_alike(way.group);
   const auto [place, is_new] = peaks_.try_emplace({key_of(alike, micro_batch), counted});
   if (is_new)
-    place->second = {peaks(alike, micro_batch, counted, 1, Schedule::one_f_one_b),
-                     peaks(alike, micro_batch, counted, 2, Schedule::one_f_one_b)};
+    place->second = {peaks(alike, micro_batch, counted, 1, false),
+                     peaks(alike, micro_batch, counted, 2, false)};
   const auto& [of_one_layer, of_two_layers] = place->second;
   if (!of_one_layer || !of_two_layers) return std::nullopt;
   const double share = static_cast<double>(counted) / static_cast<double>(replicas);
@@ -364,8 +370,8 @@ const PutOffShares& StagePricer::put_off(const StageWay& way) {
   if (!is_new) return place->second;
   const std::int64_t counted = std::max<std::int64_t>(2, whole.least_replicas());
   const std::optional<StageBytes> plain = bytes(whole, 1, counted);
-  const auto two = peaks(whole, 1, counted, 2, Schedule::zb_h1);
-  const auto four = peaks(whole, 1, counted, 4, Schedule::zb_h1);
+  const auto two = peaks(whole, 1, counted, 2, true);
+  const auto four = peaks(whole, 1, counted, 4, true);
   if (!plain || !two || !four || plain->layer_in_flight <= 0) return place->second;
   // Of four stages, the first has four micro-batches in flight and nothing put off, the last three put off.
   const auto more = [&](std::size_t stage, double in_flight) {

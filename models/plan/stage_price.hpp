@@ -75,7 +75,8 @@ struct StagePrice : StageSeconds {
 };
 
 // What a layer keeps more under zb_h1, as parts of what it keeps of a micro-batch in flight: once, and for each
-// micro-batch whose weights' gradients are put off. With p stages, and q behind a stage, those may be p - q - 1.
+// micro-batch whose weights' gradients are put off. With p stages, and q behind a stage, those may be as many as have
+// the memory of p - q - 1 micro-batches in flight.
 struct PutOffShares {
   double once = 0, each = 0;
 };
@@ -140,8 +141,9 @@ class StagePricer {
     std::array<double, kCountedStages> with(double share_of_optimizer) const;
   };
   static Key key_of(const StageWay& way, std::int64_t micro_batch);
+  // `puts_off`: gradients of weights, of as many micro-batches as pass. False: nothing is put off.
   std::optional<Peaks> peaks(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas,
-                             std::int64_t layers, Schedule schedule) const;
+                             std::int64_t layers, bool puts_off) const;
   int first_alike(int group) const;  // the first group whose chips need the same bytes
   std::optional<StageBytes> bytes(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
 

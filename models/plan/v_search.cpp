@@ -23,7 +23,14 @@
 namespace motley {
 namespace {
 
-constexpr std::array kVSchedules = {Schedule::zb_v, Schedule::dualpipe_v};
+// A schedule in a V, and how far it puts off gradients of weights.
+struct VOrder {
+  Schedule schedule = Schedule::zb_v;
+  PutOff put_off = PutOff::count;
+};
+constexpr std::array kVOrders = {VOrder{Schedule::zb_v, PutOff::count},
+                                 VOrder{Schedule::zb_v, PutOff::memory},
+                                 VOrder{Schedule::dualpipe_v, PutOff::count}};
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // A row of groups under one shape of replicas.
@@ -96,18 +103,21 @@ class VSearch {
     return std::nullopt;
   }
 
-  // The candidate's pipeline under that schedule, with the seconds of a step as its estimate. Nothing: the schedule
-  // cannot be made, a step takes `enough_s` or more, or memory is short.
-  std::optional<PlannedPipeline> under(Schedule schedule, const Candidate& candidate, double enough_s) {
+  // The candidate's pipeline in that order, with the seconds of a step as its estimate. Nothing: the schedule cannot be
+  // made, a step takes `enough_s` or more, or memory is short. `was_short`: whether memory was, with some layers.
+  std::optional<PlannedPipeline> under(const VOrder& order, const Candidate& candidate, double enough_s,
+                                       bool& was_short) {
     constexpr int kRounds = 4;
     std::vector<InFlight> in_flight(candidate.classes.size());
     Candidate now = candidate;
     for (int round = 0; round < kRounds; ++round) {
-      now.pipeline.schedule = schedule;
+      now.pipeline.schedule = order.schedule;
+      now.pipeline.put_off = order.put_off;
       const std::optional<VStages::Timed> timed = stages_.timed_step(now.pipeline);
       if (!timed || timed->step_s >= enough_s) return std::nullopt;
       now.pipeline.estimate_s = timed->step_s;
       if (stages_.fits(now.pipeline, timed->in_flight)) return std::move(now.pipeline);
+      was_short = true;
       std::size_t stage = 0;
       for (std::size_t i = 0; i < in_flight.size(); ++i)
         for (std::int64_t each = 0; each < candidate.classes[i].stages; ++each, ++stage)
@@ -188,7 +198,7 @@ class VSearch {
     pipeline.micro_batches = rows_.micro_batches(shape);
     pipeline.context_parallel = replicas.context_parallel;
     pipeline.expert_parallel = replicas.expert_parallel;
-    pipeline.schedule = kVSchedules.front();
+    pipeline.schedule = kVOrders.front().schedule;
     pipeline.chunks = kChunksInV;
     return pipeline;
   }
@@ -228,8 +238,10 @@ VSearchResult search_v_pipelines(const Job& job, StagePricer& pricer, const Pipe
     const double enough_s = best.size() < most ? most_s : best.back().estimate_s;
     const std::optional<Candidate> candidate = search.next(enough_s, has_time);
     if (!candidate) return false;
-    for (const Schedule schedule : kVSchedules) {
-      std::optional<PlannedPipeline> pipeline = search.under(schedule, *candidate, enough_s);
+    bool was_short = false;
+    for (const VOrder& order : kVOrders) {
+      if (order.put_off == PutOff::memory && !was_short) continue;  // it saves memory, and takes longer
+      std::optional<PlannedPipeline> pipeline = search.under(order, *candidate, enough_s, was_short);
       if (!pipeline || std::find(best.begin(), best.end(), *pipeline) != best.end()) continue;
       best.insert(std::upper_bound(best.begin(), best.end(), *pipeline, is_shorter), std::move(*pipeline));
       if (best.size() > most) best.pop_back();

@@ -135,6 +135,22 @@ RecomputedParts VStages::limit_by_memory(StageClass& stage, const StageWay& way,
   return parts;
 }
 
+double VStages::held_for_weights(const StageWay& way, const PlannedPipeline& shape, std::int64_t layers,
+                                 std::int64_t recomputed) const {
+  const auto kept_by_layer = [&](const StageWay& each) {
+    return pricer_.price(each, shape.micro_batch, shape.replicas)->bytes.layer_in_flight;
+  };
+  const StageWay kept = without_recompute(way);
+  const double kept_bytes = static_cast<double>(layers - recomputed) * kept_by_layer(kept);
+  double bytes = kept_bytes, held_bytes = kept_bytes * pricer_.put_off(kept).each;
+  if (recomputed > 0) {
+    const double again_bytes = static_cast<double>(recomputed) * kept_by_layer(way);
+    bytes += again_bytes;
+    held_bytes += again_bytes * pricer_.put_off(way).each;
+  }
+  return bytes > 0 ? held_bytes / bytes : 1;
+}
+
 std::optional<VStages::Timed> VStages::timed_step(const PlannedPipeline& pipeline) const {
   const auto stages = static_cast<int>(pipeline.stages.size());
   const PipelineShape shape{stages, kChunksInV, static_cast<int>(pipeline.micro_batches), 0,
@@ -149,11 +165,13 @@ std::optional<VStages::Timed> VStages::timed_step(const PlannedPipeline& pipelin
     const std::int64_t recomputed = std::min(layers, stage.recompute_layers.value_or(layers));
     const PassSeconds pass =
         partial_stage(pipeline, stage, pricer_)->of_layers(first, first + layers, recomputed);
-    times.stages.push_back({pass.forward_s, pass.backward_s - pass.weights_s, pass.weights_s});
+    times.stages.push_back({pass.forward_s, pass.backward_s - pass.weights_s, pass.weights_s,
+                            held_for_weights(stage.way, pipeline, layers, recomputed)});
     first += layers;
   }
   const std::vector<double> transfers = estimator_.transfer_seconds(pipeline);
   times.transfer_s = *std::max_element(transfers.begin(), transfers.end());
+  if (pipeline.put_off == PutOff::count) times = put_off_by_count(std::move(times));
   const Timetable timetable = make_timetable(pipeline.schedule, shape, times);
   const std::optional<ScheduleResult> result = evaluate(timetable, times);
   if (!result) return std::nullopt;

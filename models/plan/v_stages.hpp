@@ -70,6 +70,9 @@ class VStages {
  private:
   PartialBytes stage_bytes(const StageWay& way, const PlannedPipeline& shape,
                            const InFlight& in_flight) const;
+  // PassTimes::held_for_weights of a chunk with so many layers, of which the first ones recompute.
+  double held_for_weights(const StageWay& way, const PlannedPipeline& shape, std::int64_t layers,
+                          std::int64_t recomputed) const;
 
   const Job& job_;
   StagePricer& pricer_;

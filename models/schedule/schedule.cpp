@@ -74,6 +74,11 @@ const PassTimes& ScheduleTimes::pass_times(int virtual_stage) const {
   return stages.size() == 1 ? stages[0] : stages[static_cast<std::size_t>(virtual_stage)];
 }
 
+ScheduleTimes put_off_by_count(ScheduleTimes times) {
+  for (PassTimes& stage : times.stages) stage.held_for_weights = std::min(stage.held_for_weights, 1.0);
+  return times;
+}
+
 std::optional<std::string> find_complaint(Schedule schedule, const PipelineShape& shape) {
   const int p = shape.ranks, m = shape.micro_batches;
   const auto name = name_of(schedule);

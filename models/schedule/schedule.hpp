@@ -80,17 +80,22 @@ std::vector<int> placement(const Timetable& timetable);
 // gradients.
 struct PassTimes {
   double forward_s = 1, input_gradient_s = 1, weight_gradient_s = 1;
+  // Memory that is held between a micro-batch's input gradient and its weight gradient, because the latter reads it, as
+  // a share of what a micro-batch in flight holds. It is more than 1 where gradients of outputs, and inputs that were
+  // gathered or computed again, take more than the forward kept.
+  double held_for_weights = 1;
   double duration(Pass pass) const;
 };
 
 struct ScheduleTimes {
   std::vector<PassTimes> stages;  // by virtual stage, or one for all stages; empty: every pass takes 1
   double transfer_s = 0;          // transfer between virtual stages on different ranks
-  // Share of the memory of a micro-batch in flight that is still held between its input gradient and its weight
-  // gradient: what only the weight gradient reads.
-  double held_for_weights = 1;
   const PassTimes& pass_times(int virtual_stage) const;
 };
+
+// The same times, as if a weight gradient held no more than a micro-batch in flight: so that weight gradients are put
+// off by their count.
+ScheduleTimes put_off_by_count(ScheduleTimes times);
 
 // Finds what is wrong with the shape for that schedule (too few micro-batches, chunks that it cannot use). Nothing:
 // the schedule can be made.

@@ -74,11 +74,21 @@ class Filler {
     const double ready_s = ready(action);
     if (ready_s == kUnknown) return false;
     while (!state.owed.empty() && fits(state, ready_s)) run_owed(rank);
-    if (action.pass == Pass::forward)
-      while (state.in_flight + 1 > in_flight_ + kRounded && !state.owed.empty()) run_owed(rank);
+    while (state.in_flight + added_by(action) > most_in_flight(action) + kRounded && !state.owed.empty())
+      run_owed(rank);
     run(rank, action, ready_s);
     ++state.next;
     return true;
+  }
+  double held_for_weights(const Action& action) const {
+    return times_.pass_times(action.virtual_stage).held_for_weights;
+  }
+  double added_by(const Action& action) const {
+    return action.pass == Pass::forward ? 1 : held_for_weights(action) - 1;
+  }
+  // One micro-batch may be in its backward, whatever the schedule.
+  double most_in_flight(const Action& action) const {
+    return in_flight_ + std::max(0.0, held_for_weights(action) - 1);
   }
   bool fits(const State& state, double ready_s) const {
     if (least_gap_ == kAtOnce) return true;
@@ -91,7 +101,7 @@ class Filler {
     const Action owed = states_[rank].owed.front();
     states_[rank].owed.pop_front();
     run(rank, owed, 0);
-    states_[rank].in_flight -= times_.held_for_weights;
+    states_[rank].in_flight -= held_for_weights(owed);
   }
   void run(std::size_t rank, const Action& action, double ready_s) {
     State& state = states_[rank];
@@ -104,7 +114,7 @@ class Filler {
     if (action.pass == Pass::forward) {
       ++state.in_flight;
     } else {
-      state.in_flight -= 1 - times_.held_for_weights;
+      state.in_flight -= 1 - held_for_weights(action);
       state.owed.push_back({Pass::weight_gradient, action.virtual_stage, action.micro_batch});
     }
   }

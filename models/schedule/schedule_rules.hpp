@@ -19,9 +19,10 @@ std::vector<Action> in_turn(int virtual_stage, int micro_batches, int warm_up, P
 
 // Adds weight gradients to `ordered`, which holds forwards and input gradients. Each is placed where its rank would
 // otherwise wait, for `times`, and as late as the memory of `in_flight` micro-batches (of a chunk each, on any rank)
-// allows. It tries gaps as long as the work, gaps half as long, any gap, and no gap (at once after the input gradient).
-// It takes the result that ends first (then the one that waits least, then the first one). Where steps overlap, "ends
-// first" means: the longest time of a rank from its own begin to its own end is the shortest. schedule_fill.cpp
+// allows, of which one is in its backward. It tries gaps as long as the work, half as long, any gap, and no gap (at
+// once after the input gradient). It takes the result that ends first (then the one that waits least, then the first
+// one). Where steps overlap, "ends first" means: the longest time of a rank from its own begin to its own end is the
+// shortest. schedule_fill.cpp
 Timetable fill_with_weight_gradients(const Timetable& ordered, const ScheduleTimes& times, int in_flight,
                                      bool steps_overlap);
 

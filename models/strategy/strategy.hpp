@@ -51,6 +51,14 @@ enum class ReduceGradients : std::uint8_t { each, last };
 template <>
 inline constexpr auto kWords<ReduceGradients> = words("each", "last");
 
+// How far schedules that split backwards put off gradients of weights. count: as many micro-batches are in flight or
+// put off as the schedule has in flight (arXiv:2401.10241 counts so), although what is put off may hold more bytes: the
+// gradients of outputs, and inputs that were gathered or computed again. memory: no further than the bytes that so many
+// micro-batches in flight hold.
+enum class PutOff : std::uint8_t { count, memory };
+template <>
+inline constexpr auto kWords<PutOff> = words("count", "memory");
+
 struct Layers {
   std::int64_t first = 0, last = 0;  // layers [first, last)
   bool operator==(const Layers&) const = default;
@@ -114,6 +122,7 @@ struct Strategy {
   Schedule schedule = Schedule::one_f_one_b;
   Timetable timetable;  // timetable of a custom schedule, for the pipeline of every template; empty for other
                         // schedules
+  PutOff put_off = PutOff::count;
   Recompute recompute = Recompute::none;
   int p2p_buffers = 2;             // number of receives posted ahead for each boundary and direction
   bool overlap_p2p = true;         // false: transfers stand in the compute stream

@@ -99,6 +99,7 @@ struct StrategyOptionFields {
   using Struct = Strategy;
   constexpr void each(auto&& visit) const {
     visit(field("schedule", ScheduleOrder{}, &Strategy::schedule, &Strategy::timetable));
+    visit(field("put_off", Word<PutOff>{}, &Strategy::put_off).unless_standard());
     visit(field("recompute", RecomputeForm{}, &Strategy::recompute));
     visit(field("p2p_buffers", Integer{{1, 1024}}, &Strategy::p2p_buffers));
     visit(part("overlap", Part<OverlapFields>{"`overlap`"}));

@@ -71,7 +71,7 @@ TEST_CASE("pipelines in a V are legal, hold the model, and take about as long as
 
 TEST_CASE("pipelines in a V fit the memory that there is, of which some recompute for it", "[plan][slow]") {
   const Judge judge = simulating_judge(false);
-  int stood = 0, all = 0, recomputing = 0;
+  int stood = 0, all = 0, recomputing = 0, putting_off_less = 0;
   for (unsigned seed = 11; seed <= (kSanitized ? 13 : 30); ++seed) {
     Job job = any_dense_job(seed);
     for (NodeGroup& group : job.cluster.groups) group.chip.memory_bytes.value *= seed % 2 == 0 ? 0.1 : 0.15;
@@ -82,6 +82,7 @@ TEST_CASE("pipelines in a V fit the memory that there is, of which some recomput
       CAPTURE(seed, print(planned.strategy), verdict.refused);
       ++all;
       stood += verdict.stands() ? 1 : 0;
+      putting_off_less += pipeline.put_off == PutOff::memory ? 1 : 0;
       recomputing +=
           std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
                       [](const PlannedStage& stage) { return stage.way.recompute != Recompute::none; });
@@ -90,6 +91,7 @@ TEST_CASE("pipelines in a V fit the memory that there is, of which some recomput
   CHECK(all > (kSanitized ? 5 : 40));
   CHECK(stood > 0.75 * all);  // both ends on one stage, and parts that recompute, are estimated
   CHECK((kSanitized || recomputing > 8));
+  CHECK((kSanitized || putting_off_less > 3));
 }
 
 TEST_CASE("in a V on unlike chips no stage can give a layer away and leave the longest one shorter",

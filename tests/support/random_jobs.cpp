@@ -274,6 +274,7 @@ Job any_job(unsigned seed) {
       std::all_of(job.strategy.templates.begin(), job.strategy.templates.end(),
                   [](const PipelineTemplate& each) { return each.stages.size() == 1; });
   job.strategy.reshard_after_forward = !(job.strategy.zero == 3 && one_in_flight && more.once_in(2));
+  if (more.once_in(2)) job.strategy.put_off = PutOff::memory;
   count_nodes(job.strategy, job.cluster.groups, dice);
   build_topology(job.cluster);
   job.fidelity.data_parallel =

@@ -23,8 +23,10 @@ namespace {
 using Keys = std::map<std::string, std::string>;
 
 // The values of keys that are not printed where they have these values.
-const Keys kNotPrinted = {
-    {"reduce_gradients", "each"}, {"reshard_after_forward", "true"}, {"expert_weights", "combine"}};
+const Keys kNotPrinted = {{"put_off", "count"},
+                          {"reduce_gradients", "each"},
+                          {"reshard_after_forward", "true"},
+                          {"expert_weights", "combine"}};
 
 // The keys in a name: {"overlap.gradients": "true"} for "overlap: {gradients: true}". A list keeps its text.
 Keys keys_of(const std::string& name) {

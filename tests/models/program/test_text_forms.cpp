@@ -202,6 +202,7 @@ Strategy random_strategy(Random& random) {
   if (random.coin()) strategy.overlap_steps = random.coin();
   strategy.overlap_experts = random.coin();
   strategy.overlap_context = random.coin();
+  strategy.put_off = random.coin() ? PutOff::count : PutOff::memory;
   strategy.bucket_bytes = random.integer(1, std::int64_t{1} << 40);
   const auto offload = [&] { return Offload{random.coin() ? 0.0 : 0.25, random.coin() ? 1.0 : 0.5}; };
   if (random.coin()) strategy.offload = offload();
