@@ -75,8 +75,8 @@ struct StagePrice : StageSeconds {
 };
 
 // What a layer keeps more under zb_h1, as parts of what it keeps of a micro-batch in flight: once, and for each
-// micro-batch whose weights' gradients are put off. With p stages, and q behind a stage, those may be as many as have
-// the memory of p - q - 1 micro-batches in flight.
+// micro-batch whose weights' gradients are put off. With p stages, and q behind a stage, those may be p - q - 1 if they
+// are put off by count.
 struct PutOffShares {
   double once = 0, each = 0;
 };

@@ -1,4 +1,5 @@
 // Out of memory: every proposed change must really fit.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -29,6 +30,34 @@ TEST_CASE("what is said to fit fits, and what is not does not") {
   divided.cluster = job.cluster;
   CHECK_NOTHROW(check(compile(divided), divided.cluster));
   CHECK(describe(tried).rfind("`zero: 1` fits with", 0) == 0);
+}
+
+TEST_CASE("where gradients of weights are put off too far, putting off fewer is the mildest change") {
+  Job job = tests::tiny_job({1, 1, 1}, Family::llama);
+  job.transformer.layers = 8;
+  job.cluster = tests::tiny_cluster(8);
+  job.train.global_batch = 16;
+  job.strategy = expand(job.transformer, job.train, 2, 4, 1);
+  job.strategy.sequence_parallel = true;  // weights' gradients read gathered inputs
+  use_schedule(job.transformer, job.strategy, Schedule::zb_v, standard_chunks(Schedule::zb_v));
+  const auto peak_of = [](const Job& each) {
+    std::int64_t most = 0;
+    for (const StageMemory& stage : memory_by_stage(compile(each), each.cluster))
+      most = std::max(most, stage.peak);
+    return most;
+  };
+  Job sparing = job;
+  sparing.strategy.put_off = PutOff::memory;
+  REQUIRE(peak_of(sparing) < peak_of(job));
+  for (NodeGroup& group : job.cluster.groups)
+    group.chip.memory_bytes.value = static_cast<double>(peak_of(sparing));
+  build_topology(job.cluster);
+  REQUIRE_THROWS_AS(check(compile(job), job.cluster), Refusal);
+  const std::vector<Remedy> tried = remedies(job);
+  REQUIRE_FALSE(tried.empty());
+  CHECK(tried[0].change == "put_off: memory");
+  CHECK(tried[0].fits());
+  CHECK(tried[0].peak == peak_of(sparing));
 }
 
 TEST_CASE("where nothing fits the nearest is named") {
