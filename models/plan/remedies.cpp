@@ -89,8 +89,8 @@ std::vector<Move> candidates(const Job& job) {
       [](const Move& move) { return move.edits.front() == Edit(SetRecompute{Recompute::full}); });
   std::vector<std::pair<Place, Move>> placed;
   for (const MoveKind kind :
-       {MoveKind::zero, MoveKind::sequence_parallel, MoveKind::recompute, MoveKind::offload,
-        MoveKind::micro_batch, MoveKind::degrees, MoveKind::combination})
+       {MoveKind::schedule, MoveKind::zero, MoveKind::sequence_parallel, MoveKind::recompute,
+        MoveKind::offload, MoveKind::micro_batch, MoveKind::degrees, MoveKind::combination})
     for (Move& move : moves(job, kind))
       if (const std::optional<Place> place = place_of(move, job, recomputes))
         placed.emplace_back(*place, std::move(move));
