@@ -452,7 +452,8 @@ class Planner {
   VSearchResult judge_first_in_v() {
     constexpr double kAny = std::numeric_limits<double>::infinity();
     const PipelineForm form = pinned(limits_.form, limits_.pins, job_);
-    VSearchResult in_v = search_v_pipelines(job_, pricer_, form, kInV, kAny, has_first_time(limits_));
+    VSearchResult in_v = search_v_pipelines(job_, pricer_, form, kInV, kAny, has_first_time(limits_),
+                                            has_search_time(limits_));
     for (const Job& each : v_proposals(job_, in_v, kAny)) {
       judge_all({each});
       if (step_of(each) > 0 || !goes_on()) break;

@@ -69,7 +69,7 @@ struct PlanLimits {
   std::function<bool()> has_time = [] { return true; };  // asked between judgements
   // Asked while closed forms look for pipelines, so that time is left to judge these. Empty: `has_time`.
   std::function<bool()> has_search_time = {};
-  // Asked while the very first strategies are looked for. Empty: `has_search_time`.
+  // Asked while the very first strategies are looked for, once there is one. Empty: `has_search_time`.
   std::function<bool()> has_first_time = {};
   // Judges jobs that are of no use beyond some time, where the goal is the shortest step; the plan is the same. Empty:
   // the Judge does.

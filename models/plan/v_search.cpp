@@ -228,15 +228,19 @@ bool is_shorter(const PlannedPipeline& a, const PlannedPipeline& b) { return a.e
 }  // namespace
 
 VSearchResult search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
-                                 std::size_t most, double most_s, const std::function<bool()>& has_time) {
+                                 std::size_t most, double most_s, const std::function<bool()>& has_time,
+                                 const std::function<bool()>& has_time_for_any) {
   VSearchResult result;
   std::vector<PlannedPipeline>& best = result.best;
+  const std::function<bool()> goes_on = [&] {
+    return best.empty() && has_time_for_any ? has_time_for_any() : has_time();
+  };
   if (form.most_chunks < kChunksInV || !form.splits_backward) return result;
   VSearch search(job, pricer, form);
-  search.find_candidates(most_s, has_time);
+  search.find_candidates(most_s, goes_on);
   const auto look = [&] {
     const double enough_s = best.size() < most ? most_s : best.back().estimate_s;
-    const std::optional<Candidate> candidate = search.next(enough_s, has_time);
+    const std::optional<Candidate> candidate = search.next(enough_s, goes_on);
     if (!candidate) return false;
     bool was_short = false;
     for (const VOrder& order : kVOrders) {

@@ -178,6 +178,22 @@ TEST_CASE("what a form rules out is in no V: chunks, split backwards, other numb
   CHECK(search_v_pipelines(job, pricer, {}, 8, least_s, kAlways).best.empty());
 }
 
+TEST_CASE("a search whose time is over still finds a pipeline in a V, where there is time for any",
+          "[plan]") {
+  const auto never = [] { return false; };
+  const Job job = any_dense_job(1);
+  StagePricer pricer(job);
+  CHECK(search_v_pipelines(job, pricer, {}, 8, 1e9, never).best.empty());
+  const VSearchResult any = search_v_pipelines(job, pricer, {}, 8, 1e9, never, kAlways);
+  CHECK(!any.best.empty());
+  CHECK(!any.is_whole);
+  // A plan that has no time to look for its first strategies has one of them all the same.
+  const Plan first = plan(job, simulating_judge(false),
+                          {.evaluations = 1, .has_search_time = kAlways, .has_first_time = never});
+  const std::set<Schedule> in_v{Schedule::zb_v, Schedule::dualpipe_v};
+  CHECK(in_v.contains(first.job.strategy.schedule));
+}
+
 TEST_CASE("more memory, its bandwidth or more FLOP/s never lengthen the best pipeline in a V",
           "[plan][slow]") {
   const auto best_s = [](const Job& job) {
