@@ -115,7 +115,7 @@ void LeastPipeline::add_option(int group, std::int64_t cut) {
   const auto counted_s = [&](const PassSeconds& pass) {
     return splits() ? pass.passed_on_s() : pass.seconds();
   };
-  for (const Recompute& recompute : kPlannedRecomputes) {
+  for (const Recompute& recompute : pricer_.recomputes()) {
     StageWay way = option.way;
     way.recompute = recompute;
     const StageSeconds* const seconds = pricer_.seconds(way, shape_.micro_batch);

@@ -13,6 +13,7 @@
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/predicted_order.hpp"
+#include "models/plan/planned_recomputes.hpp"
 #include "models/plan/replica_edits.hpp"
 
 namespace motley {
@@ -60,8 +61,10 @@ Move move_of(const Job& job, MoveKind kind, std::vector<Edit> edits) {
 using Edits = std::vector<Edit>;
 
 Edits recompute_edits(const Job& job) {
+  std::vector<Recompute> list = planned_recomputes(job.transformer);
+  list.push_back(Recompute::alternate);
   Edits edits;
-  for (const Recompute each : {Recompute::none, Recompute::selective, Recompute::full, Recompute::alternate})
+  for (const Recompute& each : list)
     if (any_stage(job.strategy, [&](const Stage& stage) {
           return stage.recompute.value_or(job.strategy.recompute) != each || stage.recompute_layers;
         }))

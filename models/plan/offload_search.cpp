@@ -32,7 +32,7 @@ std::vector<Job> offloading_proposals(const Job& job, const PipelineForm& form,
   double most_s = std::numeric_limits<double>::infinity();
   for (const PlannedPipeline& other : others) most_s = std::min(most_s, other.estimate_s);
   for (const Offload& offload : {Offload{1, 0}, Offload{1, 1}}) {
-    StagePricer pricer(job, offload);
+    StagePricer pricer(job, offload, form.recomputes());
     const PipelineSearch search = search_pipelines(job, pricer, kMost, has_time, form);
     for (const PlannedPipeline& pipeline : search.best) {
       if (pipeline.estimate_s + hosts_s >= most_s) continue;

@@ -157,7 +157,7 @@ bool PipelineEstimator::recompute_least(PlannedPipeline& pipeline) const {
         static_cast<double>(std::min(stages - s, pipeline.micro_batches));
     std::optional<double> least_s;
     PlannedStage best = stage;
-    for (const Recompute& recompute : kPlannedRecomputes) {
+    for (const Recompute& recompute : pricer_.recomputes()) {
       PlannedStage each = stage;
       each.way.recompute = recompute;
       each.recompute_layers = 0;

@@ -488,6 +488,11 @@ class FamilySearch {
 
 }  // namespace
 
+std::vector<Recompute> PipelineForm::recomputes() const {
+  if (recomputes_modules) return {};
+  return {kPlannedRecomputes.begin(), kPlannedRecomputes.end()};
+}
+
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
                                 const std::function<bool()>& has_time, const PipelineForm& form) {
   return FamilySearch(job, pricer, most, form).run(has_time);

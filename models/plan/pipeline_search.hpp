@@ -63,12 +63,16 @@ struct PipelineForm {
   bool has_unlike_cuts = true;  // groups may have different tensor parallelism
   bool has_unlike_templates = true, has_unlike_replicas = true;  // of a pipeline's stages
   bool cuts_sequences = true, divides_experts = true;
+  bool recomputes_modules = true;              // others than attention, in some layers of a stage
   std::int64_t replicas = 0, micro_batch = 0;  // 0: any
   std::int64_t stages = 0, most_stages = 0;    // of a pipeline; 0: any
   // What a step ends with on each rank, after its last backward: nothing beside any computation.
   bool reduces_last = true, gathers_last = false;  // gradients; the parameters that replicas updated
   // Whether a row from the first stage to the last is looked at; empty: every row is.
   std::function<bool(const std::vector<RowSegment>& row)> allows_row = {};
+
+  // As StagePricer takes them.
+  std::vector<Recompute> recomputes() const;
 };
 
 // The `most` best pipelines under 1F1B, interleaved or zb_h1, with zero 1. `has_time` is asked now and then; when it

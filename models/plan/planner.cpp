@@ -335,7 +335,7 @@ std::vector<Job> replicated_unlike(const Job& job, StagePricer& pricer,
 class Planner {
  public:
   Planner(const Job& job, const Judge& judge, const PlanLimits& limits)
-      : job_(job), judge_(judge), limits_(limits), goal_(limits.goal), pricer_(job) {}
+      : job_(job), judge_(judge), limits_(limits), goal_(limits.goal) {}
 
   Plan run() {
     plan_.bound_s = work_bound_s(job_, pricer_);
@@ -572,7 +572,7 @@ class Planner {
   const Judge& judge_;
   const PlanLimits& limits_;
   const Goal& goal_;
-  StagePricer pricer_;
+  StagePricer pricer_{job_, {}, limits_.form.recomputes()};
   std::size_t until_ = limits_.evaluations;  // jobs that are judged until the next part of the search
   std::optional<Proposed> proposed_;
   std::map<std::string, double> known_;  // steps of the jobs that were judged; 0: a job does not stand

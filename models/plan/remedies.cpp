@@ -15,6 +15,7 @@
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
 #include "models/plan/moves.hpp"
+#include "models/plan/planned_recomputes.hpp"
 
 namespace motley {
 namespace {
@@ -25,6 +26,7 @@ enum class Mildness : std::uint8_t {
   put_off,
   zero,
   sequence_parallel,
+  recompute_modules,
   recompute,
   zero_and_recompute,
   offload_optimizer,
@@ -32,6 +34,20 @@ enum class Mildness : std::uint8_t {
   offload_all_and_recompute,
   micro_batch,
 };
+
+bool recomputes_nothing(const Strategy& strategy) {
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const Stage& stage : pipeline.stages)
+      if (stage.recompute.value_or(strategy.recompute) != Recompute::none) return false;
+  return true;
+}
+
+// Whether these are modules that a plan may recompute, other than attention alone, in a job that recomputes nothing.
+bool recomputes_modules(const Recompute& recompute, const Job& job) {
+  const std::vector<Recompute> planned = planned_recomputes(job.transformer);
+  return recompute.modules != 0 && recompute != Recompute::selective && recomputes_nothing(job.strategy) &&
+         std::find(planned.begin(), planned.end(), recompute) != planned.end();
+}
 
 // The mildness of a move. Nothing: it saves no memory, or is not worth trying. `recomputes`: without the move all
 // layers are recomputed.
@@ -44,7 +60,10 @@ std::optional<Mildness> mildness_of(std::span<const Edit> options, const Job& jo
   }
   if (first == Edit(SetPutOff{PutOff::memory})) return Mildness::put_off;
   if (std::holds_alternative<TurnOnSequenceParallel>(first) && !two) return Mildness::sequence_parallel;
-  if (first == Edit(SetRecompute{Recompute::full})) return Mildness::recompute;
+  if (const auto* recompute = std::get_if<SetRecompute>(&first)) {
+    if (recompute->recompute == Recompute::full) return Mildness::recompute;
+    if (recomputes_modules(recompute->recompute, job)) return Mildness::recompute_modules;
+  }
   if (const auto* offload = std::get_if<SetOffload>(&first)) {
     if (offload->offload.activations == 0)
       return two ? Mildness::offload_optimizer_and_recompute : Mildness::offload_optimizer;

@@ -22,7 +22,7 @@ SegmentPlace& SegmentPlaces::at(const PlannedPipeline& shape, const RowSegment& 
       stage_chips % shape.expert_parallel == 0 ? pricer_.seconds(way, shape.micro_batch) : nullptr;
   if (place.seconds == nullptr) return place;
   place.stages = chips_of(group) / stage_chips;
-  for (const Recompute& recompute : kPlannedRecomputes) {
+  for (const Recompute& recompute : pricer_.recomputes()) {
     place.ways.push_back({way, nullptr, false});
     place.ways.back().way.recompute = recompute;
     if (const StageSeconds* seconds = pricer_.seconds(place.ways.back().way, shape.micro_batch))

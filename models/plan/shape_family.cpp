@@ -161,7 +161,7 @@ class FamilyOptions {
     if (light == nullptr) return false;
     option.bytes.push_back(light->bytes);
     double least_s = std::numeric_limits<double>::infinity();
-    for (const Recompute& recompute : kPlannedRecomputes) {
+    for (const Recompute& recompute : pricer_.recomputes()) {
       if (recompute == Recompute::none) continue;
       way.recompute = recompute;
       const StageSeconds* const seconds = pricer_.seconds(way, family_.shape.micro_batch);

@@ -75,7 +75,7 @@ std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::siz
     const std::int64_t replicas = job.cluster.chip_count() / tensor;
     if (job.train.global_batch % replicas != 0) continue;
     for (const std::int64_t micro_batch : sorted_divisors(job.train.global_batch / replicas))
-      for (const Recompute& recompute : kPlannedRecomputes) {
+      for (const Recompute& recompute : pricer.recomputes()) {
         const std::int64_t micro_batches = job.train.global_batch / replicas / micro_batch;
         const UniformDegrees degrees{tensor, 1, replicas, micro_batch, micro_batches, recompute};
         if (const std::optional<double> seconds = estimate_s(job, pricer, degrees))

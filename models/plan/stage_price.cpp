@@ -21,11 +21,7 @@
 namespace motley {
 namespace {
 
-int index_of(const Recompute& recompute) {
-  const auto place = std::find(kPlannedRecomputes.begin(), kPlannedRecomputes.end(), recompute);
-  MOTLEY_CHECK(place != kPlannedRecomputes.end());
-  return static_cast<int>(place - kPlannedRecomputes.begin());
-}
+int number_of(const Recompute& recompute) { return (recompute.layer ? 256 : 0) + recompute.modules; }
 
 // So many nodes of one group, which reach each other through one switch; chips without NICs stand in one node.
 Cluster alone(const Cluster& cluster, int group, std::int64_t chips) {
@@ -215,7 +211,7 @@ std::array<double, StagePricer::kCountedStages> StagePricer::Peaks::with(double 
 }
 
 StagePricer::Key StagePricer::key_of(const StageWay& way, std::int64_t micro_batch) {
-  return {way.group,           way.tensor_parallel, index_of(way.recompute), way.context_parallel,
+  return {way.group,           way.tensor_parallel, number_of(way.recompute), way.context_parallel,
           way.expert_parallel, micro_batch};
 }
 

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "models/plan/planned_recomputes.hpp"
 #include "models/scenario/job.hpp"
 #include "models/schedule/schedule.hpp"
 
@@ -22,9 +24,6 @@ struct PassSeconds {
   double seconds() const { return forward_s + backward_s; }
   PassSeconds& operator+=(const PassSeconds& other);
 };
-
-// What a stage may recompute in a plan.
-inline constexpr std::array kPlannedRecomputes = {Recompute::none, Recompute::selective, Recompute::full};
 
 // A way to run a stage.
 struct StageWay {
@@ -85,7 +84,12 @@ struct PutOffShares {
 class StagePricer {
  public:
   // `offload`: of every stage. Bytes are those that stay on the chip; seconds are those without it.
-  explicit StagePricer(const Job& job, const Offload& offload = {}) : job_(job), offload_(offload) {}
+  // `recomputes`: what stages may recompute, as planned_recomputes() lists it; empty: just that.
+  explicit StagePricer(const Job& job, const Offload& offload = {}, std::vector<Recompute> recomputes = {})
+      : job_(job),
+        offload_(offload),
+        recomputes_(recomputes.empty() ? planned_recomputes(job.transformer) : std::move(recomputes)) {}
+  const std::vector<Recompute>& recomputes() const { return recomputes_; }
   // Null: the way is impossible (heads that do not divide, a tensor-parallel group larger than a node).
   // `micro_batch`: sequences in a micro-batch. `replicas`: of the pipeline; they divide the optimizer state (zero 1).
   const StagePrice* price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
@@ -149,6 +153,7 @@ class StagePricer {
 
   const Job& job_;
   const Offload offload_;
+  const std::vector<Recompute> recomputes_;
   double least_ranks_ = 0;  // 0: not counted yet
   double few_ranks_step_s_ = 0;
   std::optional<LeastTrained> least_trained_;

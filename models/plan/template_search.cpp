@@ -77,7 +77,7 @@ class KindFinder {
 
   // Single stages, of which all replicas of the mix divide parameters, gradients and optimizer state.
   void add_sharded(Kinds& kinds, int group, std::int64_t cut, std::int64_t micro_batch) {
-    for (const Recompute& recompute : kPlannedRecomputes) {
+    for (const Recompute& recompute : pricer_.recomputes()) {
       const StageWay way{group, cut, recompute};
       const std::int64_t replicas = job_.cluster.chip_count() / cut;
       const StageSeconds* const seconds = pricer_.seconds(way, micro_batch);

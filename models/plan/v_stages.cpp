@@ -98,7 +98,7 @@ RecomputedParts VStages::limit_by_memory(StageClass& stage, const StageWay& way,
     PartialBytes bytes;
   };
   std::vector<Way> ways;
-  for (const Recompute& recompute : kPlannedRecomputes) {
+  for (const Recompute& recompute : pricer_.recomputes()) {
     if (recompute != Recompute::none && !may_recompute) break;
     Way& again = ways.emplace_back();
     again.way = way;

@@ -194,6 +194,40 @@ TEST_CASE("a search whose time is over still finds a pipeline in a V, where ther
   CHECK(in_v.contains(first.job.strategy.schedule));
 }
 
+TEST_CASE("no pipeline is slower because stages may recompute more modules than attention", "[plan][slow]") {
+  int shorter = 0, all = 0;
+  for (const std::string model : {"llama-2-13b", "llama-3-70b", "gpt3-175b"})
+    for (const double share : {0.4, 0.6, 1.0}) {
+      if (kSanitized && share < 1) continue;
+      Job scarce =
+          read_scenario(
+              parse_yaml(fmt::format("model: {}\ncluster: dgx-h100-pod\ntrain: "
+                                     "{{global_batch: 256, sequence: 2048, precision: bf16}}\nplan: {{}}\n",
+                                     model),
+                         "text"),
+              "text", ScenarioUse::plan)
+              .job;
+      for (NodeGroup& group : scarce.cluster.groups) group.chip.memory_bytes.value *= share;
+      PipelineForm form;
+      form.recomputes_modules = false;
+      CAPTURE(model, share);
+      StagePricer pricer(scarce), few_pricer(scarce, {}, form.recomputes());
+      const auto best_s = [](const std::vector<PlannedPipeline>& best) {
+        return best.empty() ? std::numeric_limits<double>::infinity() : best.front().estimate_s;
+      };
+      const double v_s = best_s(search_v_pipelines(scarce, pricer, {}, 1, 1e9, kAlways).best);
+      const double few_v_s = best_s(search_v_pipelines(scarce, few_pricer, form, 1, 1e9, kAlways).best);
+      CHECK(v_s <= few_v_s * (1 + 1e-9));
+      const double s = best_s(search_pipelines(scarce, pricer, 1, kAlways).best);
+      const double few_s = best_s(search_pipelines(scarce, few_pricer, 1, kAlways, form).best);
+      CHECK(s <= few_s * (1 + 1e-9));
+      shorter += v_s < few_v_s || s < few_s ? 1 : 0;
+      ++all;
+    }
+  INFO(shorter << " of " << all);
+  CHECK((kSanitized || shorter > 3));
+}
+
 TEST_CASE("more memory, its bandwidth or more FLOP/s never lengthen the best pipeline in a V",
           "[plan][slow]") {
   const auto best_s = [](const Job& job) {

@@ -154,6 +154,7 @@ void refuse_to_write_without_rdma(const PlanRequest& request, const std::string&
 void run_by(ExportTarget target, PlanLimits& limits) {
   limits.as_run = [target](const Job& job) { return runnable_job(job, target); };
   limits.form.has_unlike_templates = false;  // all of them give every replica the same stages
+  limits.form.recomputes_modules = false;    // they have the modules of experts alone, and not of some layers
   if (target == ExportTarget::flagscale) limits.form.most_chunks = 1;
   if (target == ExportTarget::flagscale || target == ExportTarget::megatron_lm ||
       target == ExportTarget::megatron_bridge)

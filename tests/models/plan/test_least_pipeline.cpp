@@ -119,7 +119,7 @@ class Exhaustion {
     std::vector<double> least_s(layers, kNone);
     for (std::size_t group = 0; group < used_.size(); ++group)
       for (std::int64_t cut = 1; cut <= 8; cut *= 2)
-        for (const Recompute& recompute : kPlannedRecomputes) {
+        for (const Recompute& recompute : pricer_.recomputes()) {
           const StageWay way{static_cast<int>(group), cut, recompute, pipeline_.context_parallel,
                              pipeline_.expert_parallel};
           if (!is_possible(way)) continue;
@@ -200,7 +200,7 @@ class Exhaustion {
     const auto [entry, is_new] = choices_.try_emplace(site);
     std::vector<Choice>& list = entry->second;
     if (!is_new) return list;
-    for (const Recompute& recompute : kPlannedRecomputes) {
+    for (const Recompute& recompute : pricer_.recomputes()) {
       PlannedStage stage{
           {site.group, site.cut, recompute, pipeline_.context_parallel, pipeline_.expert_parallel},
           site.last - site.first};

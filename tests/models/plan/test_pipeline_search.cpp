@@ -107,7 +107,7 @@ class Everything {
     const NodeGroup& nodes = job_.cluster.groups[static_cast<std::size_t>(group)];
     chips_used += cut * pipeline_.replicas;
     if (chips_used > std::int64_t{nodes.nodes} * nodes.chips_per_node) return;
-    for (const Recompute& recompute : kPlannedRecomputes)
+    for (const Recompute& recompute : pricer_.recomputes())
       for (std::int64_t more = 1; layers + more <= job_.transformer.layers; ++more) {
         const StageWay way{group, cut, recompute};
         if (pricer_.price(way, pipeline_.micro_batch, pipeline_.replicas) == nullptr) return;
@@ -239,7 +239,7 @@ TEST_CASE("a type of chip needs the bytes that it needs without the others", "[p
       alone.cluster.links.clear();
       build_topology(alone.cluster);
       StagePricer by_itself(alone);
-      for (const Recompute& recompute : kPlannedRecomputes) {
+      for (const Recompute& recompute : together.recomputes()) {
         const StagePrice* const one = together.price({static_cast<int>(group), 1, recompute}, 1, 2);
         const StagePrice* const other = by_itself.price({0, 1, recompute}, 1, 2);
         REQUIRE((one == nullptr) == (other == nullptr));

@@ -5,6 +5,7 @@
 #include "models/base/refusal.hpp"
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
+#include "models/plan/planned_recomputes.hpp"
 #include "models/plan/remedies.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -60,6 +61,24 @@ TEST_CASE("where gradients of weights are put off too far, putting off fewer is 
   CHECK(tried[0].peak == peak_of(sparing));
 }
 
+TEST_CASE("few modules that are computed again are milder than whole layers, where nothing is yet") {
+  Job job = tests::tiny_job({1, 1, 1}, Family::llama);
+  const auto peak_of = [](const Job& each) {
+    return memory_by_stage(compile(each), each.cluster).at(0).peak;
+  };
+  Job sparing = job;
+  sparing.strategy.recompute = planned_recomputes(job.transformer).at(1);
+  REQUIRE(peak_of(sparing) < peak_of(job));
+  job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(peak_of(sparing));
+  build_topology(job.cluster);
+  const std::vector<Remedy> tried = remedies(job);
+  REQUIRE_FALSE(tried.empty());
+  CHECK(tried[0].change == "recompute: [norms, activation]");
+  CHECK(tried[0].fits());
+  job.strategy.recompute = Recompute::selective;  // other modules may cost more memory than attention
+  for (const Remedy& remedy : remedies(job)) CHECK(remedy.change.find("[norms") == std::string::npos);
+}
+
 TEST_CASE("where nothing fits the nearest is named") {
   Job job = tests::tiny_job({1, 1, 1}, Family::llama);
   job.cluster.groups[0].chip.memory_bytes.value = 1000;
@@ -85,6 +104,8 @@ TEST_CASE("the mildest changes are tried first, then larger degrees with the sam
       "offload: {optimizer: 1} and recompute: full",
       "offload: {optimizer: 1, activations: 1} and recompute: full"};
   std::vector<std::string> expected = same_degrees, tried;
+  expected.insert(std::find(expected.begin(), expected.end(), "recompute: full"),
+                  {"recompute: [norms, activation]", "recompute: [norms, inner, activation]"});
   expected.emplace_back("micro_batch: 1");
   // A single replica cannot divide its states.
   for (const std::string degrees :

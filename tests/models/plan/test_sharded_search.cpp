@@ -77,7 +77,7 @@ TEST_CASE("every sharded strategy of one stage that fits is proposed", "[plan][s
       proposed.insert(print(each.strategy));
     for (std::int64_t tensor = 1; tensor <= job.cluster.groups[0].chips_per_node; tensor *= 2)
       for (std::int64_t micro_batch = 1; micro_batch <= job.train.global_batch; ++micro_batch)
-        for (const Recompute& recompute : kPlannedRecomputes) {
+        for (const Recompute& recompute : pricer.recomputes()) {
           const std::optional<Job> planned = laid_out_by_hand(job, tensor, micro_batch, recompute);
           if (!planned) continue;
           ++fitting;
