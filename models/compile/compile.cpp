@@ -96,6 +96,18 @@ std::int64_t count_instructions(const Program& program) {
 
 }  // namespace
 
+bool is_too_large(const Job& job, std::int64_t micro_batches, std::int64_t context_parallel,
+                  std::int64_t expert_parallel) {
+  PipelineTemplate pipeline;
+  pipeline.context_parallel = context_parallel;
+  Stage stage;
+  stage.expert_parallel = expert_parallel;
+  Job plain = job;
+  plain.strategy = {};
+  const std::int64_t of_layer = instructions_of_layer(plain, pipeline, stage);
+  return size_product({micro_batches, of_layer, job.transformer.layers}) > kMostInstructions;
+}
+
 const std::vector<CompilePass>& compile_passes() {
   static const std::vector<CompilePass> passes = {
       {"place", "which rank is which stage, replica and tensor index, on which chip; peers and groups",

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/compile/compile.hpp"
+
 namespace motley {
 
 std::vector<std::int64_t> sorted_divisors(std::int64_t number) {
@@ -84,6 +86,11 @@ std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form) {
   std::vector<ReplicaShape> list;
   for (const auto& [distance, shape] : shapes) list.push_back(shape);
   return list;
+}
+
+bool is_too_large(const Job& job, const ReplicaShape& shape) {
+  return is_too_large(job, job.train.global_batch / shape.micro_batch / shape.replicas,
+                      shape.context_parallel, shape.expert_parallel);
 }
 
 bool has_unlike_cuts(const Row& row) {

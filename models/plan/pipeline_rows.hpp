@@ -23,6 +23,9 @@ std::int64_t most_sequences(const Train& train);
 // All shapes; first those whose replicas have about eight nodes each.
 std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form);
 
+// Whether all its pipelines are too large to be compiled.
+bool is_too_large(const Job& job, const ReplicaShape& shape);
+
 using Row = std::vector<RowSegment>;  // from the first stage to the last
 
 bool has_unlike_cuts(const Row& row);

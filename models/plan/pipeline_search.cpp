@@ -367,7 +367,8 @@ class FamilySearch {
   std::vector<std::size_t> likeliest(const std::function<bool()>& has_time) {
     std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t i = 0; i < families_.size() && has_time(); ++i)
-      if (is_bounded(i)) order.emplace_back(likely_step_s(job_, pricer_, families_[i]), i);
+      if (is_bounded(i) && !is_too_large(job_, families_[i].shape))
+        order.emplace_back(likely_step_s(job_, pricer_, families_[i]), i);
     std::sort(order.begin(), order.end());
     if (order.size() > kLikely) order.resize(kLikely);
     std::vector<std::size_t> list;
@@ -463,7 +464,7 @@ class FamilySearch {
   }
 
   void lay_out(std::size_t i) {
-    if (!laid_out_.insert(i).second) return;
+    if (!laid_out_.insert(i).second || is_too_large(job_, families_[i].shape)) return;
     const ShapeFamily& family = families_[i];
     finder_.use(family.shape);
     for (const Row& segments : sets_) {

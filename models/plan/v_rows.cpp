@@ -10,6 +10,7 @@ namespace motley {
 
 VRows::VRows(const Job& job, StagePricer& pricer, const PipelineForm& form)
     : job_(job), pricer_(pricer), form_(form), shapes_(shapes_of(job, form)) {
+  std::erase_if(shapes_, [&](const ReplicaShape& shape) { return is_too_large(job, shape); });
   for (const Row& segments : segment_sets(job.cluster)) {
     if (!form.has_unlike_cuts && has_unlike_cuts(segments)) continue;
     for (std::size_t first = 0; first < segments.size(); ++first) {

@@ -244,6 +244,40 @@ TEST_CASE("a strategy of more ranks than the cluster has chips is refused, with 
         tests::expected_refusal("too-many-ranks: a strategy that was made for a larger cluster"));
 }
 
+TEST_CASE("a job whose layers alone are too many instructions is refused for its size, whatever its stages") {
+  std::vector<Job> jobs = every_expert_job(load_transformer("tiny-mixtral"));
+  for (const std::int64_t context_parallel : {1, 2, 4})
+    for (const std::int64_t stages : {1, 2}) {
+      Job& job = jobs.emplace_back(tiny_job({1, 1, 1}, Family::llama));
+      job.cluster = tiny_cluster(8);
+      job.train.global_batch = 1 << 20;
+      job.strategy = expand(job.transformer, job.train, 1, stages, 1, context_parallel);
+    }
+  int too_large = 0;
+  for (Job& job : jobs) {
+    PipelineTemplate& pipeline = job.strategy.templates.at(0);
+    const std::int64_t expert_parallel = pipeline.stages.at(0).expert_parallel;
+    if (job.strategy.templates.size() > 1 || expert_parallel != pipeline.stages.back().expert_parallel)
+      continue;
+    CHECK_FALSE(is_too_large(job, 16, pipeline.context_parallel, expert_parallel));
+    for (std::int64_t micro_batches = 64; micro_batches <= 1 << 20; micro_batches *= 2) {
+      if (!is_too_large(job, micro_batches, pipeline.context_parallel, expert_parallel)) continue;
+      pipeline.micro_batches = micro_batches;
+      job.train.global_batch = micro_batches * pipeline.replicas *
+                               std::max<std::int64_t>(pipeline.micro_batch, job.train.micro_batch);
+      CAPTURE(micro_batches, print(job.strategy));
+      try {
+        compile(job);
+        FAIL("compiled");
+      } catch (const Refusal& refusal) {
+        CHECK(refusal.kind() == "program-too-large");
+      }
+      ++too_large;
+    }
+  }
+  CHECK(too_large > 50);
+}
+
 TEST_CASE("out of memory names the stage, the amount and what would help") {
   Job job = tiny_job({1, 2, 1});
   job.cluster.groups[0].chip.memory_bytes.value = 500'000;
