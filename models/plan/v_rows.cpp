@@ -10,6 +10,9 @@ namespace motley {
 
 VRows::VRows(const Job& job, StagePricer& pricer, const PipelineForm& form)
     : job_(job), pricer_(pricer), form_(form), shapes_(shapes_of(job, form)) {
+  for (const Parameter& each : parameters(job.transformer))
+    if (each.trained && each.experts > 0 && each.layer == job.transformer.layers - 1)
+      expert_parameters_ += static_cast<double>(each.count());
   std::erase_if(shapes_, [&](const ReplicaShape& shape) { return is_too_large(job, shape); });
   for (const Row& segments : segment_sets(job.cluster)) {
     if (!form.has_unlike_cuts && has_unlike_cuts(segments)) continue;
@@ -48,8 +51,7 @@ StageWay VRows::way_of(std::size_t shape, const StageClass& stage) const {
 void VRows::add_shape() {
   const ReplicaShape& shape = shapes_[places_.size()];
   std::vector<Place>& places = places_.emplace_back(segments_.size());
-  const double layer_bytes =
-      pricer_.least_trained().layer *
+  const auto parameter_bytes =
       static_cast<double>(bytes_of(job_.train.precision) + bytes_of(job_.train.gradients));
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const RowSegment& segment = segments_[i];
@@ -58,13 +60,17 @@ void VRows::add_shape() {
     if (stage_chips % shape.expert_parallel != 0 || stage_chips > chips_of(group)) continue;
     const StageSeconds* const seconds = pricer_.seconds(way_of(shape, segment), shape.micro_batch);
     if (seconds == nullptr) continue;
-    const double most = group.chip.memory_bytes.value * static_cast<double>(segment.tensor_parallel);
+    const auto cut = static_cast<double>(segment.tensor_parallel);
+    const double divided = shape.expert_parallel > 1 ? static_cast<double>(shape.expert_parallel) : cut;
+    const double layer_bytes =
+        parameter_bytes * (pricer_.least_trained().layer / cut + expert_parameters_ / divided);
     places[i] = {chips_of(group) / stage_chips,
                  kChunksInV * seconds->pass.seconds(),
                  seconds->least_layer_s,
                  seconds->embedding.seconds() + seconds->head.seconds(),
                  1 - seconds->weights_share,
-                 layer_bytes > 0 ? static_cast<std::int64_t>(most / layer_bytes) : job_.transformer.layers};
+                 layer_bytes > 0 ? static_cast<std::int64_t>(group.chip.memory_bytes.value / layer_bytes)
+                                 : job_.transformer.layers};
   }
 }
 
