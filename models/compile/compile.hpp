@@ -21,8 +21,8 @@ struct CompilePass {
 const std::vector<CompilePass>& compile_passes();
 
 Program compile(const Job& job);
-// Whether every job is refused for its size whose only pipeline has so many micro-batches and such degrees, whatever its
-// stages: its layers alone have more instructions than compile() takes.
+// Whether every job is refused for its size whose only pipeline has so many micro-batches and such degrees, whatever
+// its stages: its layers alone have more instructions than compile() takes.
 bool is_too_large(const Job& job, std::int64_t micro_batches, std::int64_t context_parallel,
                   std::int64_t expert_parallel);
 // Ranks alone, without groups, as compile() places them. It refuses only what has no place.

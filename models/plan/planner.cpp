@@ -20,29 +20,15 @@
 #include "models/plan/certificate.hpp"
 #include "models/plan/goal_bound.hpp"
 #include "models/plan/moves.hpp"
-#include "models/plan/offload_search.hpp"
-#include "models/plan/part_search.hpp"
-#include "models/plan/partial_recompute.hpp"
 #include "models/plan/pins.hpp"
-#include "models/plan/pipeline_search.hpp"
 #include "models/plan/policy.hpp"
+#include "models/plan/proposals.hpp"
 #include "models/plan/replica_search.hpp"
-#include "models/plan/sharded_search.hpp"
 #include "models/plan/target_refusal.hpp"
-#include "models/plan/template_search.hpp"
-#include "models/plan/v_search.hpp"
 #include "models/plan/work_bound.hpp"
 
 namespace motley {
 namespace {
-
-constexpr std::size_t kEarly = 4;  // proposed jobs before some of another kind; as many of that kind
-constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16, kInV = 12, kReplicated = 8;
-// A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
-// simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
-constexpr double kHopeless = 1.5;
-// The same above the best estimate, which on slow networks is half of what a simulation says (seen over sockets).
-constexpr double kHopelessEstimate = 2.5;
 
 constexpr std::size_t kStarts = 3;
 // A bound must pass a simulated step by this much to rule a job out, so that rounding does not. See
@@ -71,116 +57,6 @@ std::string shape_of(const Strategy& strategy) {
                            fmt::join(stage.on, "+"));
   }
   return shape;
-}
-
-// Adds the job; and the same one with the exchanges of its experts overlapped, if it has any and they can be.
-void add_with_expert_overlap(Job job, std::vector<Job>& jobs) {
-  jobs.push_back(job);
-  if (job.strategy.templates.front().stages.front().expert_parallel <= 1) return;
-  job.strategy.overlap_experts = true;
-  try {
-    validate(job.transformer, job.train, job.strategy);
-    jobs.push_back(std::move(job));
-  } catch (const Refusal&) {  // the schedule does not allow it
-    return;
-  }
-}
-
-// Whether the pipeline has memory for the micro-batches in flight that zb_h2 has.
-bool fits_more_in_flight(const PlannedPipeline& pipeline, StagePricer& pricer) {
-  const std::size_t stages = pipeline.stages.size();
-  for (std::size_t i = 0; i < stages; ++i) {
-    const PlannedStage& stage = pipeline.stages[i];
-    const std::optional<PartialStage> price = partial_stage(pipeline, stage, pricer);
-    const double in_flight = std::min<double>(static_cast<double>(pipeline.micro_batches),
-                                              2 * static_cast<double>(stages - i) - 1);
-    const StagePosition position{in_flight, i == 0, i + 1 == stages, 1, in_flight, false};
-    if (!price || !price->bytes.fits(stage.layers, recomputed_layers(pipeline, stage), position))
-      return false;
-  }
-  return true;
-}
-
-// The pipelines, of which some are followed by themselves under zb_h2: with more micro-batches in flight, they wait
-// less, for stages and for transfers.
-std::vector<PlannedPipeline> with_more_in_flight(const std::vector<PlannedPipeline>& pipelines,
-                                                 StagePricer& pricer) {
-  constexpr int kFew = 6;
-  int few = 0;
-  std::vector<PlannedPipeline> all;
-  for (const PlannedPipeline& pipeline : pipelines) {
-    all.push_back(pipeline);
-    if (few == kFew || pipeline.schedule != Schedule::zb_h1 || !fits_more_in_flight(pipeline, pricer))
-      continue;
-    all.push_back(pipeline);
-    all.back().schedule = Schedule::zb_h2;
-    ++few;
-  }
-  return all;
-}
-
-// What is estimated to take longer is not judged. `best`: the pipelines that closed forms call fastest; `step_s`: of
-// the best strategy that was simulated, 0 if there is none.
-double most_estimate_s(const std::vector<PlannedPipeline>& best, const Goal& goal, double step_s) {
-  double least_s = std::numeric_limits<double>::infinity();
-  if (!goal.is_shortest_step()) return least_s;
-  for (const PlannedPipeline& pipeline : best)
-    if (pipeline.schedule == Schedule::one_f_one_b) least_s = std::min(least_s, pipeline.estimate_s);
-  return step_s > 0 ? std::min(kHopeless * step_s, kHopelessEstimate * least_s) : kHopelessEstimate * least_s;
-}
-
-// Adds jobs of another kind, some of them early, so that these are judged if there are few evaluations.
-void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
-  const auto early = std::min(jobs.size(), kEarly), few = std::min(others.size(), kEarly);
-  const auto middle = std::make_move_iterator(others.begin() + static_cast<std::ptrdiff_t>(few));
-  jobs.insert(jobs.begin() + static_cast<std::ptrdiff_t>(early), std::make_move_iterator(others.begin()),
-              middle);
-  jobs.insert(jobs.end(), middle, std::make_move_iterator(others.end()));
-}
-
-// Jobs of pipelines that closed forms call fastest. A framework that runs them may not be able to say that stages
-// recompute unlike.
-void add_pipelines(const Job& job, StagePricer& pricer, const std::vector<PlannedPipeline>& best,
-                   double most_s, const PlanLimits& limits, std::vector<Job>& jobs) {
-  for (const PlannedPipeline& pipeline : with_more_in_flight(best, pricer)) {
-    if (pipeline.estimate_s > most_s) continue;
-    add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
-    const std::optional<PlannedPipeline> alike = limits.as_run ? recomputing_alike(pipeline) : std::nullopt;
-    if (alike) add_with_expert_overlap(with_pipeline(job, *alike), jobs);
-  }
-}
-
-// Jobs of pipelines whose chunks lie in a V. Their gradients are reduced beside what is left to compute: of nine such
-// pipelines of shipped scenarios, each was 0.2 to 2 % faster for it.
-std::vector<Job> v_proposals(const Job& job, const VSearchResult& search, double most_s) {
-  std::vector<Job> jobs;
-  for (const PlannedPipeline& pipeline : search.best) {
-    if (pipeline.estimate_s >= most_s) continue;
-    Job planned = with_pipeline(job, pipeline);
-    planned.strategy.overlap_gradients = planned.strategy.zero > 0;
-    add_with_expert_overlap(std::move(planned), jobs);
-  }
-  return jobs;
-}
-
-std::vector<Job> unlike_proposals(const Job& job, StagePricer& pricer, const PipelineForm& form,
-                                  const std::vector<PlannedPipeline>& pipelines, double most_s,
-                                  const std::function<bool()>& has_time) {
-  std::vector<Job> jobs;
-  if (!form.has_unlike_templates) return jobs;
-  for (TemplateProposal& proposal : template_proposals(job, pricer, pipelines, kUnlike, has_time))
-    if (proposal.estimate_s <= most_s) jobs.push_back(std::move(proposal.job));
-  return jobs;
-}
-
-// The same job with the training shape as the scenario has it: micro-batches stand in the strategy.
-Job as_written(Job job, const Train& written) {
-  for (PipelineTemplate& pipeline : job.strategy.templates) {
-    const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
-    pipeline.micro_batch = micro_batch == written.micro_batch ? 0 : micro_batch;
-  }
-  job.train.micro_batch = written.micro_batch;
-  return job;
 }
 
 // What tells one judged job from another.
@@ -271,65 +147,6 @@ std::vector<VariantResult> variant_results(const std::vector<std::string>& varia
     results.push_back({variants[i], best_s[i]});
   }
   return results;
-}
-
-// What closed forms propose.
-struct Proposed {
-  PipelineForm form;
-  std::vector<PlannedPipeline> pipelines;
-  double most_s = 0;      // what is estimated to take longer is not judged
-  std::vector<Job> jobs;  // in the order in which they are judged
-  VSearchResult in_v;     // what there was time to look for before all else
-  bool has_all_kinds = false;
-};
-
-const std::function<bool()>& has_search_time(const PlanLimits& limits) {
-  return limits.has_search_time ? limits.has_search_time : limits.has_time;
-}
-const std::function<bool()>& has_first_time(const PlanLimits& limits) {
-  return limits.has_first_time ? limits.has_first_time : has_search_time(limits);
-}
-
-// Pipelines with equal replicas. `plan`: counts what is looked at, and has the best strategy that was simulated.
-Proposed propose_pipelines(const Job& job, StagePricer& pricer, const PlanLimits& limits, Plan& plan) {
-  Proposed proposed;
-  proposed.form = pinned(limits.form, limits.pins, job);
-  PipelineSearch search = search_pipelines(job, pricer, kProposed, has_search_time(limits), proposed.form);
-  plan.explored += search.explored;
-  plan.pruned += search.pruned;
-  if (!search.best.empty() && std::isfinite(search.bound_s)) plan.form_bound_s = search.bound_s;
-  proposed.pipelines = std::move(search.best);
-  if (!limits.goal.is_shortest_step())
-    for (const PlannedPipeline& pipeline :
-         search_parts(job, pricer, limits.goal, kProposed, has_search_time(limits), proposed.form))
-      proposed.jobs.push_back(with_pipeline(job, pipeline));
-  proposed.most_s = most_estimate_s(proposed.pipelines, limits.goal, plan.simulated_s);
-  add_pipelines(job, pricer, proposed.pipelines, proposed.most_s, limits, proposed.jobs);
-  return proposed;
-}
-
-// Strategies of other kinds, some of them early.
-void add_other_kinds(const Job& job, StagePricer& pricer, const PlanLimits& limits, Proposed& proposed) {
-  if (!proposed.in_v.is_whole)
-    proposed.in_v = search_v_pipelines(job, pricer, proposed.form, kInV, proposed.most_s, limits.has_time);
-  const std::function<bool()>& has_time = limits.has_time;
-  const PipelineForm& form = proposed.form;
-  const double most_s = proposed.most_s;
-  std::vector<Job>& jobs = proposed.jobs;
-  add_some_early(sharded_proposals(job, pricer, kSharded, most_s), jobs);
-  add_some_early(offloading_proposals(job, form, proposed.pipelines, has_time), jobs);
-  add_some_early(unlike_proposals(job, pricer, form, proposed.pipelines, most_s, has_time), jobs);
-  add_some_early(v_proposals(job, proposed.in_v, most_s), jobs);
-  proposed.has_all_kinds = true;
-}
-
-// Stages that are replicated unlike.
-std::vector<Job> replicated_unlike(const Job& job, StagePricer& pricer,
-                                   const std::vector<PlannedPipeline>& pipelines,
-                                   const std::function<bool()>& has_time) {
-  std::vector<Job> jobs = replica_proposals(job, pricer, pipelines, kReplicated, has_time);
-  for (Job& each : jobs) each = as_written(std::move(each), job.train);
-  return jobs;
 }
 
 class Planner {
@@ -446,15 +263,14 @@ class Planner {
     if (!goes_on()) return;
     if (!proposed_->has_all_kinds) add_other_kinds(job_, pricer_, limits_, *proposed_);
     judge_all(proposed_->jobs);
+    const auto is_refused = [this](const Job& each) { return known_step(each) == 0.0; };
+    judge_all(with_memory(job_, pricer_, limits_, plan_, *proposed_, is_refused));
   }
 
   // In a V, hardly a chip waits.
   VSearchResult judge_first_in_v() {
-    constexpr double kAny = std::numeric_limits<double>::infinity();
-    const PipelineForm form = pinned(limits_.form, limits_.pins, job_);
-    VSearchResult in_v = search_v_pipelines(job_, pricer_, form, kInV, kAny, has_first_time(limits_),
-                                            has_search_time(limits_));
-    for (const Job& each : v_proposals(job_, in_v, kAny)) {
+    VSearchResult in_v = find_first_in_v(job_, pricer_, limits_);
+    for (const Job& each : v_proposals(job_, in_v, Goal::kNone)) {
       judge_all({each});
       if (step_of(each) > 0 || !goes_on()) break;
     }
@@ -512,10 +328,12 @@ class Planner {
   }
 
   // The step of a job as it was judged. 0: it was not judged, or does not stand.
-  double step_of(const Job& job) const {
+  double step_of(const Job& job) const { return known_step(job).value_or(0); }
+  // Nothing: it was not judged. 0: it does not stand.
+  std::optional<double> known_step(const Job& job) const {
     const std::optional<Job> without = as_judged(job);
     const auto known = without ? known_.find(key_of(*without)) : known_.end();
-    return known == known_.end() ? 0 : known->second;
+    return known == known_.end() ? std::nullopt : std::optional(known->second);
   }
 
   // Judges jobs that were not judged before, without what is ablated; the best of all becomes the plan.
