@@ -1,5 +1,5 @@
-// Closed forms count memory a little too low for some pipelines, whose jobs then lack a part of a per cent of it. A
-// little more recomputation lets them fit. Read next: models/plan/planner.cpp.
+// Closed forms count memory a little too low for some pipelines: their jobs then lack up to a few per cent of it, and
+// fit with a little more recomputed. Read next: models/plan/proposals.hpp.
 #pragma once
 
 #include <optional>

@@ -193,7 +193,7 @@ std::vector<Job> replicated_unlike(const Job& job, StagePricer& pricer,
 std::vector<Job> with_memory(const Job& job, const StagePricer& pricer, const PlanLimits& limits,
                              const Plan& plan, const Proposed& proposed,
                              const std::function<bool(const Job& job)>& is_refused) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kTried = 8;
   const double best_s = plan.simulated_s > 0 ? plan.simulated_s : std::numeric_limits<double>::infinity();
   std::vector<std::pair<double, Job>> refused;
   const auto note = [&](double estimate_s, const Job& each) {
@@ -205,9 +205,10 @@ std::vector<Job> with_memory(const Job& job, const StagePricer& pricer, const Pl
     for (const Job& each : v_proposals(job, {{pipeline}}, best_s)) note(pipeline.estimate_s, each);
   std::stable_sort(refused.begin(), refused.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (refused.size() > kTried) refused.resize(kTried);
   std::vector<Job> jobs;
   for (const auto& [estimate_s, each] : refused) {
-    if (jobs.size() == kMost || !limits.has_time()) break;
+    if (!limits.has_time()) break;
     if (std::optional<Job> fits = with_more_recomputed(each, pricer.recomputes()))
       jobs.push_back(std::move(*fits));
   }

@@ -13,7 +13,7 @@
 
 namespace motley {
 
-constexpr std::size_t kEarly = 4;  // proposed jobs before some of another kind; as many of that kind
+inline constexpr std::size_t kEarly = 4;  // proposed jobs before some of another kind; as many of that kind
 
 // What closed forms propose.
 struct Proposed {
