@@ -263,6 +263,7 @@ class Planner {
     if (!goes_on()) return;
     if (!proposed_->has_all_kinds) add_other_kinds(job_, pricer_, limits_, *proposed_);
     judge_all(proposed_->jobs);
+    if (!goes_on()) return;
     const auto is_refused = [this](const Job& each) { return known_step(each) == 0.0; };
     judge_all(with_memory(job_, pricer_, limits_, plan_, *proposed_, is_refused));
   }
@@ -327,9 +328,8 @@ class Planner {
     return without && limits_.as_run ? limits_.as_run(*without) : without;
   }
 
-  // The step of a job as it was judged. 0: it was not judged, or does not stand.
+  // The step of a job as it was judged; 0: it does not stand. Nothing, or 0: it was not judged.
   double step_of(const Job& job) const { return known_step(job).value_or(0); }
-  // Nothing: it was not judged. 0: it does not stand.
   std::optional<double> known_step(const Job& job) const {
     const std::optional<Job> without = as_judged(job);
     const auto known = without ? known_.find(key_of(*without)) : known_.end();

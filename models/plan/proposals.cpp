@@ -191,9 +191,10 @@ std::vector<Job> replicated_unlike(const Job& job, StagePricer& pricer,
 }
 
 std::vector<Job> with_memory(const Job& job, const StagePricer& pricer, const PlanLimits& limits,
-                             const Plan& plan, const Proposed& proposed,
+                             const Plan& plan, Proposed& proposed,
                              const std::function<bool(const Job& job)>& is_refused) {
   constexpr std::size_t kTried = 8;
+  if (std::exchange(proposed.is_tried_with_memory, true)) return {};
   const double best_s = plan.simulated_s > 0 ? plan.simulated_s : std::numeric_limits<double>::infinity();
   std::vector<std::pair<double, Job>> refused;
   const auto note = [&](double estimate_s, const Job& each) {

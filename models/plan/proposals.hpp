@@ -23,6 +23,7 @@ struct Proposed {
   std::vector<Job> jobs;  // in the order in which they are judged
   VSearchResult in_v;     // what there was time to look for before all else
   bool has_all_kinds = false;
+  bool is_tried_with_memory = false;
 };
 
 // What there is time to find of pipelines in a V before all else.
@@ -43,9 +44,9 @@ std::vector<Job> replicated_unlike(const Job& job, StagePricer& pricer,
                                    const std::function<bool()>& has_time);
 
 // Jobs of pipelines that were refused, though closed forms say that they fit and are faster than the plan until now:
-// with a little more recomputed. The lowest estimates first.
+// with a little more recomputed. The lowest estimates first. None are left the second time.
 std::vector<Job> with_memory(const Job& job, const StagePricer& pricer, const PlanLimits& limits,
-                             const Plan& plan, const Proposed& proposed,
+                             const Plan& plan, Proposed& proposed,
                              const std::function<bool(const Job& job)>& is_refused);
 
 // The same job with the training shape as the scenario has it: micro-batches stand in the strategy.

@@ -47,8 +47,8 @@ class VRows {
   const Job& job_;
   StagePricer& pricer_;
   const PipelineForm& form_;
-  double expert_parameters_ =
-      0;  // of the last layer, which are trained; every layer is priced as if it had as many
+  // That are trained, of the last layer. Every layer is priced as if it had as many.
+  double expert_parameters_ = 0;
   std::vector<ReplicaShape> shapes_;
   std::vector<RowSegment> segments_;            // that stand in rows
   std::vector<std::vector<std::size_t>> rows_;  // of segments, from the first stage to the last

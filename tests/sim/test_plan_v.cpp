@@ -7,6 +7,9 @@
 #include <set>
 #include <vector>
 
+#include "models/plan/memory_repair.hpp"
+#include "models/plan/planned_recomputes.hpp"
+#include "models/plan/v_rows.hpp"
 #include "models/plan/v_search.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tests/support/dice.hpp"
@@ -192,6 +195,57 @@ TEST_CASE("a search whose time is over still finds a pipeline in a V, where ther
                           {.evaluations = 1, .has_search_time = kAlways, .has_first_time = never});
   const std::set<Schedule> in_v{Schedule::zb_v, Schedule::dualpipe_v};
   CHECK(in_v.contains(first.job.strategy.schedule));
+}
+
+TEST_CASE("no stage of a V has memory for more layers than its row says at once, experts or none", "[plan]") {
+  int limited = 0;
+  for (const std::string model : {"llama-3-70b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b"}) {
+    const std::string text = fmt::format(
+        "model: {}\ncluster: dgx-a100-4\ntrain: {{global_batch: 32, sequence: 1024}}\nplan: {{}}\n", model);
+    const Job job = read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
+    StagePricer pricer(job);
+    const PipelineForm form;
+    VRows rows(job, pricer, form);
+    std::vector<StageClass> classes;
+    for (std::size_t shape = 0; shape < rows.shape_count(); ++shape) {
+      rows.add_shape();
+      for (std::size_t row = 0; row < rows.row_count(); ++row) {
+        rows.set_classes(shape, row, classes);
+        for (const StageClass& each : classes) {
+          const ReplicaShape& replicas = rows.shape(shape);
+          const StageWay way = rows.way_of(shape, each);
+          CAPTURE(model, replicas.replicas, way.tensor_parallel, way.context_parallel, way.expert_parallel);
+          const StagePrice* const price = pricer.price(way, replicas.micro_batch, replicas.replicas);
+          if (price == nullptr) continue;
+          const std::int64_t most = price->bytes.most_layers(0, false, false);
+          CHECK(std::min(most, job.transformer.layers) <= each.most_layers);
+          limited += each.most_layers < job.transformer.layers ? 1 : 0;
+        }
+      }
+    }
+  }
+  CHECK(limited > 20);
+}
+
+TEST_CASE("pipelines that lack a little memory are judged again with more recomputed", "[plan]") {
+  Job job = any_dense_job(4);  // of sixty jobs and memories that were tried, one where it matters
+  for (NodeGroup& group : job.cluster.groups) group.chip.memory_bytes.value *= 0.25;
+  std::vector<Job> refused;
+  std::set<std::string> judged;
+  const Judge judge = [&, real = simulating_judge(false)](const std::vector<Job>& jobs) {
+    std::vector<Verdict> verdicts = real(jobs);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      judged.insert(print(jobs[i].strategy));
+      if (!verdicts[i].stands()) refused.push_back(jobs[i]);
+    }
+    return verdicts;
+  };
+  plan(job, judge, {.evaluations = 100});
+  int again = 0;
+  for (const Job& each : refused)
+    if (const auto fits = with_more_recomputed(each, planned_recomputes(each.transformer)))
+      again += judged.contains(print(fits->strategy)) ? 1 : 0;
+  CHECK(again > 0);
 }
 
 TEST_CASE("no pipeline is slower because stages may recompute more modules than attention", "[plan][slow]") {
