@@ -127,11 +127,12 @@ def other_host(folder):
             f"'mount --bind {boot} /proc/sys/kernel/random/boot_id; exec \"$@\"'", "sh"]
 
 
+# What it starts has a session of its own, as on another host: whoever kills the local ssh leaves it to end by itself.
 FAKE_SSH = """#!/bin/sh
 while [ "$1" = -T ] || [ "$1" = -o ]; do [ "$1" = -o ] && shift; shift; done
 echo "$1" >>"$FAKE_SSH_HOSTS"
 shift
-exec env -i PATH="$PATH" sh -c "$*"
+exec env -i PATH="$PATH" setsid --wait sh -c "$*"
 """
 
 
