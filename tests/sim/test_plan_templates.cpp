@@ -46,7 +46,8 @@ TEST_CASE("mixes of unlike pipelines are legal, hold the batch, and most take as
   for (unsigned seed = 1; seed <= kJobs; ++seed) {
     CAPTURE(seed);
     Dice dice(seed);
-    Job job = two_types(dice.one_of({1, 2, 3}), dice.one_of({1, 2, 3}), dice.one_of({32, 48, 96}));
+    const int batch = dice.one_of({32, 48, 96}), slow_nodes = dice.one_of({1, 2, 3});
+    Job job = two_types(dice.one_of({1, 2, 3}), slow_nodes, batch);
     job.fidelity.fold = true;
     StagePricer pricer(job);
     const std::vector<TemplateProposal> proposals =

@@ -25,12 +25,13 @@ constexpr auto kAlways = [] { return true; };
 
 Job any_dense_job(unsigned seed) {
   Dice dice(seed);
+  const int sequence = dice.one_of({512, 1024}), global_batch = dice.one_of({32, 64, 96});
+  const auto cluster = dice.one_of<std::string>(
+      {"dgx-a100-4", "holmes-ib-4", "mi300x-nodes", "hethub-pair-a-b", "hethub-pair-nvidia-a"});
+  const auto model = dice.one_of<std::string>({"gpt2-xl", "llama-2-13b", "qwen3-8b", "llama-2-7b"});
   const std::string text = fmt::format(
       "model: {}\ncluster: {}\ntrain: {{global_batch: {}, sequence: {}, precision: bf16}}\nplan: {{}}\n",
-      dice.one_of<std::string>({"gpt2-xl", "llama-2-13b", "qwen3-8b", "llama-2-7b"}),
-      dice.one_of<std::string>(
-          {"dgx-a100-4", "holmes-ib-4", "mi300x-nodes", "hethub-pair-a-b", "hethub-pair-nvidia-a"}),
-      dice.one_of({32, 64, 96}), dice.one_of({512, 1024}));
+      model, cluster, global_batch, sequence);
   Job job = read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
   job.fidelity.fold = true;
   return job;

@@ -70,9 +70,10 @@ std::optional<Job> job_of_shipped_parts(unsigned seed) {
   job.train.micro_batch = dice.one_of({1, 8, 32, 64});
   const Schedule schedule =
       dice.one_of({Schedule::one_f_one_b, Schedule::one_f_one_b, Schedule::zb_h1, Schedule::zb_v});
+  const int micro_batches = dice.one_of({1, 2, 4, 8}), dp = dice.one_of({1, 2, 4});
+  const int pp = dice.one_of({1, 2, 4}), tp = dice.one_of({1, 2, 4});
   try {
-    job.strategy = expand(model, job.train, dice.one_of({1, 2, 4}), dice.one_of({1, 2, 4}),
-                          dice.one_of({1, 2, 4}), dice.one_of({1, 2, 4, 8}));
+    job.strategy = expand(model, job.train, tp, pp, dp, micro_batches);
     use_schedule(model, job.strategy, schedule, standard_chunks(schedule));
     job.strategy.zero = dice.one_of({0, 1});
     job.strategy.sequence_parallel = job.strategy.tp() > 1;

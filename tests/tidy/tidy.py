@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Rules of taste that a test can check: the order of the folders, lengths, headers, words, dead files.
 
-It reads the files of the source tree (argument 1) line by line and does not parse C++; rules that need a
-parser are left to clang-tidy. CTest runs it as "tidy".
+It reads the files of the source tree (argument 1) line by line and does not parse C++ (cpp_lines.py says what it
+sees there); rules that need a parser are left to clang-tidy. CTest runs it as "tidy".
 """
 
 import collections
+import functools
 import itertools
 import pathlib
 import re
 import sys
 import unittest
+
+from cpp_lines import definitions, draws_in_arguments, functions, types, types_by_name, unexplained_sentinels
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 
@@ -44,7 +47,12 @@ CODE = {".cpp", ".hpp", ".cu", ".py"}
 DATA = {".yaml", ".json", ".md", ".txt", ".cmake"}
 
 
+@functools.cache
 def files():
+    return list(walk())
+
+
+def walk():
     for folder in TOP_FOLDERS + (".ci",):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -58,10 +66,13 @@ def is_script(path):
     return path.suffix == "" and path.read_bytes()[:2] == b"#!"
 
 
+@functools.cache
 def text_files():
-    for path in files():
-        if path.suffix in CODE | DATA | {".sh"} or is_script(path):
-            yield path, path.read_text(encoding="utf-8")
+    return [
+        (path, path.read_text(encoding="utf-8"))
+        for path in files()
+        if path.suffix in CODE | DATA | {".sh"} or is_script(path)
+    ]
 
 
 def code_files():
@@ -76,31 +87,6 @@ def name(path):
 
 def includes(text):
     return re.findall(r'^\s*#include\s+["<]([^">]+)[">]', text, re.M)
-
-
-def without_comment(line):
-    return re.sub(r"(^|\s+)//.*$", "", line)
-
-
-def definitions(lines, first=1):
-    """(header, first line, count of lines) of functions and types, also inside types, as clang-format lays them out."""
-    start = None
-    for i, line in enumerate(lines):
-        begins = re.match(r"[A-Za-z_\[~:]", line) and not line.startswith(("namespace", "using", 'extern "C" {'))
-        if begins and (start is None or not lines[i - 1].endswith(("{", ","))):
-            start = i
-        if start is not None and line.endswith(";") and not line.startswith((" ", "}")):
-            start = None  # a declaration of one line
-        if start == i and line.endswith("}"):
-            yield line, first + i, 1
-            start = None
-        if start is not None and line.startswith("}"):
-            if is_type(lines[start]):
-                body = [inner[2:] if inner.startswith("  ") else "" for inner in lines[start + 1 : i]]
-                yield from definitions(body, first + start + 1)
-            if is_type(lines[start]) or not line.startswith("};"):
-                yield lines[start], first + start, i - start + 1
-            start = None
 
 
 # A word that begins like a path of this tree and is not a part of a longer path or of an address.
@@ -133,59 +119,6 @@ def is_there(path):
         return True
     form = re.sub(r"<[^<>/]*>|\{[^{}/]*\}|\b[A-Z][A-Z_]+\b", "*", path)
     return "*" in form and any(ROOT.glob(form))
-
-
-def is_type(header):
-    return re.match(r"(template.*>\s*)?(struct|class|enum|union)\b", header)
-
-
-def functions(text):
-    """(first line, count of lines) of each function, also of those inside the bodies of types."""
-    lines = [without_comment(line) for line in text.split("\n")]
-    return sorted((line, count) for header, line, count in definitions(lines) if not is_type(header))
-
-
-def types(text):
-    """(first line, count of lines) of each struct, class, enum and union."""
-    lines = [without_comment(line) for line in text.split("\n")]
-    return sorted((line, count) for header, line, count in definitions(lines) if is_type(header))
-
-
-def types_by_name(text):
-    """Every class, struct, union and enum that this file defines at the left margin, with its named namespace. Types
-    in an unnamed namespace belong only to their file and are left out."""
-    namespaces = []
-    for definition in re.finditer(
-        r"^(?:(?P<closes>\}  // namespace)|namespace (?P<opens>[\w:]* ?)\{"
-        r"|(?:template <[^\n]*\n)?(?:class|struct|union|enum(?: class)?) (?P<type>[\w:]+(?:<[^;{]*?>)?)[^;{()=]*\{)",
-        text, re.M,
-    ):
-        if definition["closes"]:
-            namespaces.pop()
-        elif definition["opens"] is not None:
-            namespaces.append(definition["opens"].strip())
-        elif "" not in namespaces:
-            yield "::".join([*namespaces, definition["type"]])
-
-
-def unexplained_sentinels(text):
-    """Numbers of the lines of a header that have a default of -1 or mention -1, where no comment says what it means.
-
-    The comment ("-1: none") is at the end of the line, above it, or above the lines with such defaults before it.
-    """
-    lines = text.split("\n")
-    explained = re.compile(r"//.*(?<![\w)\]^])-1(:| \w)")
-    for i, line in enumerate(lines):
-        code, _, comment = line.partition("//")
-        default = re.search(r"= -1\s*[;,)}]", code)
-        if default and not explained.search(line):
-            above = i - 1
-            while re.search(r"= -1\s*[;,)}]", lines[above]) and not explained.search(lines[above]):
-                above -= 1
-            if not explained.search(lines[above]):
-                yield i + 1
-        elif not default and re.search(r"(?<![\w)\]^])-1\s*$", comment):
-            yield i + 1
 
 
 # Names that do not say what a variable holds.
@@ -460,6 +393,23 @@ class Tidy(unittest.TestCase):
         python = [line for line, _ in empty_names(pathlib.Path("a.py"), code)]
         self.assertEqual([1, 2, 3, 4, 7], python)
 
+    def test_no_two_arguments_of_a_call_draw(self):
+        # The compiler chooses which argument draws first: what is drawn belongs into variables before the call.
+        self.none(
+            f"{name(path)}:{line}"
+            for path, text in code_files()
+            if path.suffix in {".cpp", ".hpp"}
+            for line in draws_in_arguments(text)
+        )
+
+    def test_draws_are_seen_in_arguments(self):
+        code = (
+            "f(1,\n  dice.one_of({1, 2}),\n  g(dice.once_in(2)));\na;\nf(random(), random() % 6);\n"
+            "f(dice.one_of({1, 2}), 3), g(dice.once_in(2));\nShape shape{dice.once_in(2), dice.once_in(2)};\n"
+            "f(\"random(), random()\", 1);  // f(random(), random())\n"
+        )
+        self.assertEqual([1, 5], list(draws_in_arguments(code)))
+
     def test_every_file_begins_by_saying_what_it_is(self):
         violations = []
         for path, text in code_files():
@@ -544,7 +494,7 @@ class Tidy(unittest.TestCase):
                 # tests/CMakeLists.txt names test_x.py by x.
                 stem = re.sub(r"^test_(\w+)\.py$", r"\1", stem)
                 word = re.compile(r"(?<![\w-])" + re.escape(stem) + r"(?![\w-])")
-                if not any(word.search(t) for p, t in texts.items() if p != path):
+                if not any(stem in t and word.search(t) for p, t in texts.items() if p != path):
                     violations.append(name(path))
         self.none(violations)
 

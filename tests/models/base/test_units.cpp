@@ -71,7 +71,8 @@ TEST_CASE("numbers for people have three digits and a unit") {
 TEST_CASE("an exactly printed number reads back as the same double") {
   std::mt19937_64 random(7);
   for (int i = 0; i < 1000; ++i) {
-    const double value = std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 600) - 300);
+    const int exponent = static_cast<int>(random() % 600) - 300;
+    const double value = std::ldexp(static_cast<double>(random()), exponent);
     double read = 0;
     REQUIRE(read_number(format_exact(value), read) == NumberFault::none);
     REQUIRE(read == value);

@@ -16,7 +16,10 @@ namespace {
 double any_share(Dice& dice) { return (static_cast<double>(dice.engine()() % 9999) + 0.5) / 9999; }
 
 Spread any_spread(Dice& dice) {
-  if (dice.once_in(2)) return Spread::normal(dice.one_of({0.001, 0.02, 0.1}), dice.one_of({1.0, 1.02}));
+  if (dice.once_in(2)) {
+    const double mean = dice.one_of({1.0, 1.02});
+    return Spread::normal(dice.one_of({0.001, 0.02, 0.1}), mean);
+  }
   std::vector<Spread::Quantile> quantiles{{0, dice.one_of({0.5, 0.8})}};
   for (int i = 0; i < 4; ++i) {
     Spread::Quantile next = quantiles.back();

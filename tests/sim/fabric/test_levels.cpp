@@ -25,7 +25,8 @@ struct Fabrics {
 Cluster drawn_cluster(Dice& dice) {
   const auto [kind, bandwidth] = dice.one_of<Fabrics>(
       {{FabricKind::nvswitch, 450e9}, {FabricKind::xgmi_mesh, 448e9}, {FabricKind::nvlink_mesh, 150e9}});
-  Cluster cluster = one_node(dice.one_of({1, 2, 4, 8}), {kind, bandwidth, dice.one_of({1e-6, 1e-5, 1e-4})});
+  const double latency_s = dice.one_of({1e-6, 1e-5, 1e-4});
+  Cluster cluster = one_node(dice.one_of({1, 2, 4, 8}), {kind, bandwidth, latency_s});
   NodeGroup& group = cluster.groups[0];
   group.nodes = dice.one_of({1, 2, 3, 4, 6});
   if (group.nodes * group.chips_per_node == 1) group.nodes = 2;

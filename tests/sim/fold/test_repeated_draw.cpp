@@ -73,9 +73,10 @@ Drawn any_drawn(Dice& dice) {
   drawn.nodes = dice.one_of({16, 32, 64});
   const std::int64_t pp = dice.one_of<std::int64_t>({1, 1, 2, 4}), tp = dice.one_of<std::int64_t>({1, 2, 4});
   drawn.degrees = {tp, pp, 4 * drawn.nodes / (tp * pp)};
-  drawn.network =
-      leaves_of(dice.one_of({NetworkShape::leaf_spine, NetworkShape::rail_optimised}),
-                dice.one_of({4, 8, 16}), dice.one_of({2, 4, 8, 16, 32}), dice.one_of({1.0, 1.5, 2.0, 4.0}));
+  const double oversubscription = dice.one_of({1.0, 1.5, 2.0, 4.0});
+  const int spines = dice.one_of({2, 4, 8, 16, 32}), nodes_per_leaf = dice.one_of({4, 8, 16});
+  drawn.network = leaves_of(dice.one_of({NetworkShape::leaf_spine, NetworkShape::rail_optimised}),
+                            nodes_per_leaf, spines, oversubscription);
   return drawn;
 }
 

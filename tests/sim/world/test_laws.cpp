@@ -340,7 +340,8 @@ TEST_CASE("without contention faster chips, wider links and lower latencies neve
   for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
     Dice dice(seed);
     Job better = run.job;
-    multiply_rates(better.cluster, dice.one_of({1.0, 1.5}), dice.one_of({1.0, 1.3}));
+    const double wires = dice.one_of({1.0, 1.3});
+    multiply_rates(better.cluster, dice.one_of({1.0, 1.5}), wires);
     NodeGroup& group = better.cluster.groups[dice.engine()() % better.cluster.groups.size()];
     group.chip.memory_bandwidth.value *= dice.one_of({1.0, 3.0});
     group.nics[0].bandwidth *= dice.one_of({1.0, 2.0});
