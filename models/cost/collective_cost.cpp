@@ -93,9 +93,11 @@ class Pricer {
   }
   const Way& way_of(int from, int to) {
     const auto [entry, fresh] = ways_.try_emplace({from, to});
-    if (fresh)
-      entry->second = {route(cluster_, chip(from), chip(to), carrier_),
-                       message_cost_of(cluster_, chip(from), chip(to), carrier_)};
+    if (fresh) {
+      Way& way = entry->second;
+      way.route = route(cluster_, chip(from), chip(to), carrier_);
+      way.transport = message_cost_over(cluster_, chip(from), chip(to), carrier_, way.route);
+    }
     return entry->second;
   }
   int chip(int place) const { return chips_[static_cast<std::size_t>(place)]; }

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <unordered_map>
 
 #include "models/base/refusal.hpp"
 #include "models/cluster/cluster_layout.hpp"
 #include "models/cost/carrier.hpp"
 
 namespace motley {
-MessageCost message_cost_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier) {
+MessageCost message_cost_over(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier,
+                              const Route& way) {
   const auto from = static_cast<std::size_t>(from_chip), to = static_cast<std::size_t>(to_chip);
   const NodeGroup& group = cluster.groups[static_cast<std::size_t>(cluster.chip_group[from])];
   MessageCost transport;
@@ -22,10 +24,13 @@ MessageCost message_cost_of(const Cluster& cluster, int from_chip, int to_chip, 
     const bool tcp = carrier.sockets || is_staged(cluster, from_chip, to_chip);
     transport = tcp ? socket_message_cost() : native_message_cost(nic);
   }
-  if (from_chip == to_chip) return transport;
-  const Route way = route(cluster, from_chip, to_chip, carrier);
-  transport.efficiency = way.rate / way.bandwidth;
+  if (from_chip != to_chip) transport.efficiency = way.rate / way.bandwidth;
   return transport;
+}
+
+MessageCost message_cost_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier) {
+  return message_cost_over(cluster, from_chip, to_chip, carrier,
+                           from_chip == to_chip ? Route{} : route(cluster, from_chip, to_chip, carrier));
 }
 
 double message_overhead_s(const MessageCost& transport, const Route& route, std::int64_t bytes) {
@@ -76,7 +81,7 @@ class RingLoad {
     for (std::size_t i = 0; i < count; ++i) {
       const int from = chip(i), to = chip(hop.to(i, count));
       const Route way = route(cluster_, from, to, carrier_);
-      const MessageCost transport = message_cost_of(cluster_, from, to, carrier_);
+      const MessageCost transport = message_cost_over(cluster_, from, to, carrier_, way);
       for (int link : way.links) on_link_[link] += share;
       s_per_byte_ = std::max(s_per_byte_, share / way.rate);
       latency_s = std::max(latency_s, way.latency_s + transport.software_latency_s);
@@ -155,7 +160,7 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
     for (int link : routes.back().links) ++edges_on_link[link];
   }
   for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-    const MessageCost transport = message_cost_of(cluster, chip(i), chip(i + 1), carrier);
+    const MessageCost transport = message_cost_over(cluster, chip(i), chip(i + 1), carrier, routes[i]);
     int sharing = 1;
     for (int link : routes[i].links) sharing = std::max(sharing, edges_on_link[link]);
     const double bandwidth = routes[i].bandwidth * transport.efficiency / sharing;
@@ -194,7 +199,7 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
   pairs.inside_node = true;
   if (pairs.rank_count < 2) return pairs;
   const Carrier carrier = choose_carrier(program, cluster, group).carrier;
-  std::map<int, double> parts_on_link;
+  std::unordered_map<int, double> parts_on_link;
   double longest_s = 0, next_s = 0;  // seconds for one byte of each pair; seconds of messages after the first
   const std::size_t R = group.ranks.size();
   for (std::size_t i = 0; i < R; ++i) {
@@ -205,7 +210,7 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
       const int to_chip = program.ranks[group.ranks[j]].chip;
       const double size = part_sizes.empty() ? 1 : part_sizes[i * R + j];
       const Route way = route(cluster, from_chip, to_chip, carrier);
-      const MessageCost transport = message_cost_of(cluster, from_chip, to_chip, carrier);
+      const MessageCost transport = message_cost_over(cluster, from_chip, to_chip, carrier, way);
       for (int link : way.links) parts_on_link[link] += size;
       longest_s = std::max(longest_s, size / way.rate);
       pairs.latency_s = std::max(pairs.latency_s, way.latency_s + transport.software_latency_s);

@@ -13,6 +13,9 @@ namespace motley {
 
 // The cost of one message between two chips on their route.
 MessageCost message_cost_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
+// The same for whoever has their route already, as deriving it takes most of the time.
+MessageCost message_cost_over(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier,
+                              const Route& way);
 
 // Seconds of a message of `bytes` beyond latency + bytes/bandwidth of its links (the kappa term, software).
 double message_overhead_s(const MessageCost& transport, const Route& route, std::int64_t bytes);

@@ -46,7 +46,7 @@ void Fabric::make_paths(const Crossings& crossings) {
       path.route = host_route(cluster_, from, lane.host == 1);
     } else {
       path.route = route(cluster_, from, to, lane.carrier);
-      path.transport = message_cost_of(cluster_, from, to, lane.carrier);
+      path.transport = message_cost_over(cluster_, from, to, lane.carrier, path.route);
       if (lane.group) path.transport.message_kappa = 0;  // collectives have a kappa term of their own
       if (lane.latency_s >= 0) {
         path.route.latency_s = lane.latency_s;

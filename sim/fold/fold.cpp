@@ -135,7 +135,8 @@ class FoldBuilder {
   // Gives the lane its links and traits.
   void lay(Lane& lane, const Terms& terms) {
     const Route way = route(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
-    const MessageCost transport = message_cost_of(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
+    const MessageCost transport =
+        message_cost_over(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier, way);
     lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
                             transport.message_kappa, transport.software_latency_s, terms.pays_latency,
                             lane.cap, lane.parts, lane.latency_s, terms.rate);
@@ -163,8 +164,9 @@ class FoldBuilder {
     for (std::size_t i = 0; i < ways.size(); ++i) {
       int sharing = 1;
       for (int link : ways[i].links) sharing = std::max(sharing, edges_on[link]);
-      const double efficiency = message_cost_of(job_.cluster, member(i), member(i + 1), carrier).efficiency;
-      rates.push_back(ways[i].bandwidth * efficiency / sharing);
+      const MessageCost transport =
+          message_cost_over(job_.cluster, member(i), member(i + 1), carrier, ways[i]);
+      rates.push_back(ways[i].bandwidth * transport.efficiency / sharing);
     }
     return rates;
   }

@@ -201,6 +201,7 @@ TEST_CASE("a search whose time is over still finds a pipeline in a V, where ther
 TEST_CASE("no stage of a V has memory for more layers than its row says at once, experts or none", "[plan]") {
   int limited = 0;
   for (const std::string model : {"llama-3-70b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b"}) {
+    if (kSanitized && model != "deepseek-v2-lite") continue;
     const std::string text = fmt::format(
         "model: {}\ncluster: dgx-a100-4\ntrain: {{global_batch: 32, sequence: 1024}}\nplan: {{}}\n", model);
     const Job job = read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
@@ -228,7 +229,7 @@ TEST_CASE("no stage of a V has memory for more layers than its row says at once,
   CHECK(limited > 20);
 }
 
-TEST_CASE("pipelines that lack a little memory are judged again with more recomputed", "[plan]") {
+TEST_CASE("pipelines that lack a little memory are judged again with more recomputed", "[plan][slow]") {
   Job job = any_dense_job(4);  // of sixty jobs and memories that were tried, one where it matters
   for (NodeGroup& group : job.cluster.groups) group.chip.memory_bytes.value *= 0.25;
   std::vector<Job> refused;

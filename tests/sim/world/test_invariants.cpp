@@ -18,7 +18,7 @@ using namespace motley::tests;
 
 namespace {
 
-constexpr unsigned kDraws = kSanitized ? 16 : 48;
+constexpr unsigned kDraws = kSanitized ? 8 : 48;
 constexpr double kClose = 1e-9;  // share of the iteration
 
 template <class Check>
