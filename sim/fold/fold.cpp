@@ -164,9 +164,8 @@ class FoldBuilder {
     for (std::size_t i = 0; i < ways.size(); ++i) {
       int sharing = 1;
       for (int link : ways[i].links) sharing = std::max(sharing, edges_on[link]);
-      const MessageCost transport =
-          message_cost_over(job_.cluster, member(i), member(i + 1), carrier, ways[i]);
-      rates.push_back(ways[i].bandwidth * transport.efficiency / sharing);
+      const MessageCost cost = message_cost_over(job_.cluster, member(i), member(i + 1), carrier, ways[i]);
+      rates.push_back(ways[i].bandwidth * cost.efficiency / sharing);
     }
     return rates;
   }
