@@ -261,6 +261,7 @@ Route route(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier
   if (route.inside_node) return inside(c, from, to);
   const NicKind kind = kind_of(c, from_chip, to_chip, carrier);
   const Gate out = gate_of(c, from, from_chip, kind), in = gate_of(c, to, to_chip, kind);
+  route.links.reserve(8);  // most routes have no more
   add_way_out(route.links, from, out.kind, out.port);
   add_between(c, route.links, out, in);
   add_way_in(route.links, to, in.kind, in.port);
